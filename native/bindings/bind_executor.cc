@@ -1,0 +1,228 @@
+#include "bindings/bind_executor.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "bindings/array_types.h"
+#include "executor/executor.h"
+
+namespace ellm {
+namespace {
+
+// A matrix as Python hands it over; the executor keeps `image` alive.
+struct Weight {
+  std::string format;
+  int64_t rows;
+  int64_t cols;
+  Vector<uint8_t> image;
+  std::vector<float> bias;
+};
+
+std::vector<float> to_floats(const std::optional<Vector<float>>& values) {
+  if (!values) return {};
+  return std::vector<float>(values->data(), values->data() + values->size());
+}
+
+// How long a caller sleeps before it looks at Python's signals.
+constexpr std::chrono::milliseconds kSignalPeriod(20);
+
+class PyExecutor {
+ public:
+  PyExecutor(const std::string& isa, std::vector<int> cpus, int32_t max_rows, int32_t max_positions,
+             const std::tuple<int, int, int, std::string>& kv, int64_t num_blocks, int64_t vocab_size,
+             const std::vector<int64_t>& slot_widths)
+      : executor_({choose_isa(isa),
+                   std::move(cpus),
+                   max_rows,
+                   max_positions,
+                   {std::get<0>(kv), std::get<1>(kv), std::get<2>(kv),
+                    std::get<3>(kv) == "f16" ? KvType::kF16 : KvType::kF32},
+                   num_blocks,
+                   vocab_size},
+                  slot_widths) {}
+
+  void add_embed(const Weight& weight, float scale, int out) {
+    executor_.add(make_embed(matrix(weight, std::nullopt, out), scale, out));
+  }
+  void add_rms_norm(int x, const Vector<float>& weight, float epsilon, int out) {
+    executor_.add(make_rms_norm(x, norm(weight, width(x)), epsilon, out));
+  }
+  void add_rms_norm_add(int x, const Vector<float>& weight, float epsilon, int residual) {
+    executor_.add(make_rms_norm_add(x, norm(weight, width(x)), epsilon, residual));
+  }
+  void add_linear(int x, const std::vector<Weight>& parts, int out) {
+    std::vector<Matrix> matrices;
+    int64_t columns = 0;
+    for (const Weight& part : parts) {
+      matrices.push_back(matrix(part, x, std::nullopt));
+      columns += part.rows;
+    }
+    require_size("rows of the parts", static_cast<size_t>(columns), static_cast<size_t>(width(out)));
+    executor_.add(make_linear(x, std::move(matrices), out));
+  }
+  void add_linear_add(int x, const Weight& weight, int residual) {
+    require_size("rows of the matrix", static_cast<size_t>(weight.rows), static_cast<size_t>(width(residual)));
+    executor_.add(make_linear_add(x, matrix(weight, x, std::nullopt), residual));
+  }
+  void add_gated_linear(int x, const Weight& gate, const Weight& up, const std::string& activation, int out) {
+    require_size("rows of the gate", static_cast<size_t>(gate.rows), static_cast<size_t>(width(out)));
+    require_size("rows of up", static_cast<size_t>(up.rows), static_cast<size_t>(width(out)));
+    executor_.add(make_gated_linear(x, matrix(gate, x, std::nullopt), matrix(up, x, std::nullopt),
+                                    activation == "silu" ? Activation::kSilu : Activation::kGeluTanh, out));
+  }
+  // Returns the table's index for add_rope_append.
+  size_t add_rope_table(const std::vector<double>& inverse_frequencies, double magnitude, bool interleaved) {
+    rope_tables_.push_back(std::make_shared<const RopeTable>(
+        make_rope_table(inverse_frequencies, magnitude, interleaved, executor_.config().max_positions)));
+    return rope_tables_.size() - 1;
+  }
+  void add_rope_append(int qkv, int layer, int num_heads, size_t table, const std::optional<Vector<float>>& q_norm,
+                       const std::optional<Vector<float>>& k_norm, float epsilon) {
+    const KvShape& kv = executor_.config().kv;
+    const auto expected = static_cast<size_t>((num_heads + 2 * kv.num_kv_heads) * kv.head_dim);
+    require_size("width of qkv", static_cast<size_t>(width(qkv)), expected);
+    RopeAppendSpec spec = {qkv,        layer, num_heads, kv.num_kv_heads, kv.head_dim, rope_tables_.at(table),
+                           to_floats(q_norm), to_floats(k_norm), epsilon};
+    executor_.add(make_rope_append(std::move(spec)));
+  }
+  void add_attention(int qkv, int layer, int num_heads, float scale, std::optional<int32_t> window, int out) {
+    const KvShape& kv = executor_.config().kv;
+    require_size("width of attention", static_cast<size_t>(width(out)), static_cast<size_t>(num_heads * kv.head_dim));
+    executor_.add(make_attention({qkv, layer, num_heads, kv.num_kv_heads, kv.head_dim, scale, window, out,
+                                  executor_.config().max_positions}));
+  }
+  void add_head(int x, const Vector<float>& norm_weight, float epsilon, const Weight& weight) {
+    require_size("columns of the head", static_cast<size_t>(weight.cols), static_cast<size_t>(width(x)));
+    require_size("rows of the head", static_cast<size_t>(weight.rows), static_cast<size_t>(executor_.config().vocab_size));
+    executor_.add(make_head(x, norm(norm_weight, width(x)), epsilon, matrix(weight, std::nullopt, std::nullopt)));
+  }
+
+  void finish() { executor_.finish(); }
+
+  // rows: (blocks, start, count) per sequence. One step at a time; a second caller waits.
+  void step(const Vector<int32_t>& tokens, const std::vector<std::tuple<Vector<int32_t>, int32_t, int32_t>>& rows,
+            const Vector<int32_t>& logits_rows, WritableRows logits) {
+    require_size("rows of logits", logits.shape(0), logits_rows.size());
+    require_size("width of logits", logits.shape(1), static_cast<size_t>(executor_.config().vocab_size));
+    std::vector<RowRun> runs;
+    int32_t first = 0;
+    for (const auto& [blocks, start, count] : rows) {
+      const int64_t needed = (int64_t{start} + count + kBlockTokens - 1) / kBlockTokens;
+      if (static_cast<int64_t>(blocks.size()) < needed) require_size("KV blocks of a sequence", blocks.size(), static_cast<size_t>(needed));
+      runs.push_back({blocks.data(), start, count, first});
+      first += count;
+    }
+    const Step step = {tokens.data(), static_cast<int32_t>(tokens.size()), &runs, logits_rows.data(),
+                       static_cast<int32_t>(logits_rows.size()), logits.data()};
+    std::unique_lock lock(mutex_, std::defer_lock);
+    {
+      const nb::gil_scoped_release released;
+      lock.lock();
+    }
+    executor_.start(step);
+    wait();
+    executor_.finish_step();
+  }
+
+  void abort() { executor_.abort(); }
+  int64_t arena_bytes() const { return executor_.arena_bytes(); }
+  int64_t kv_bytes() const { return executor_.kv_bytes(); }
+  int pinned_threads() const { return executor_.pinned_threads(); }
+
+ private:
+  int64_t width(int slot) { return executor_.machine().slots.at(static_cast<size_t>(slot)).width; }
+
+  std::vector<float> norm(const Vector<float>& weight, int64_t size) {
+    require_size("size of the norm", weight.size(), static_cast<size_t>(size));
+    return std::vector<float>(weight.data(), weight.data() + weight.size());
+  }
+
+  // A matrix reading slot `x` or writing slot `out`.
+  Matrix matrix(const Weight& weight, std::optional<int> x, std::optional<int> out) {
+    const WeightFormat& format = weight_format(weight.format);
+    Matrix result = {&format,
+                     linear_for(format, executor_.config().isa),
+                     weight.image.data(),
+                     format.tile_bytes(weight.cols),
+                     weight.rows,
+                     weight.cols,
+                     weight.bias};
+    require_size("bytes of the image", weight.image.size(), static_cast<size_t>(result.num_tiles() * result.tile_bytes));
+    if (!weight.bias.empty()) require_size("size of the bias", weight.bias.size(), static_cast<size_t>(weight.rows));
+    if (x) require_size("columns of the matrix", static_cast<size_t>(weight.cols), static_cast<size_t>(width(*x)));
+    if (out) require_size("columns of the matrix", static_cast<size_t>(weight.cols), static_cast<size_t>(width(*out)));
+    if (x && format.integer_codes) executor_.require_quantized(*x);
+    images_.push_back(weight.image);
+    return result;
+  }
+
+  // The pool works without the GIL; a signal that raises stops the step first.
+  void wait() {
+    while (true) {
+      bool done;
+      {
+        const nb::gil_scoped_release released;
+        done = executor_.wait_for(kSignalPeriod);
+      }
+      if (done) return;
+      if (PyErr_CheckSignals() == 0) continue;
+      executor_.abort();
+      {
+        const nb::gil_scoped_release released;
+        while (!executor_.wait_for(kSignalPeriod)) {
+        }
+      }
+      throw nb::python_error();
+    }
+  }
+
+  Executor executor_;
+  std::vector<std::shared_ptr<const RopeTable>> rope_tables_;
+  std::vector<Vector<uint8_t>> images_;
+  std::mutex mutex_;
+};
+
+}  // namespace
+
+void bind_executor(nb::module_& m) {
+  nb::class_<Weight>(m, "Weight")
+      .def("__init__", [](Weight* self, std::string format, int64_t rows, int64_t cols, Vector<uint8_t> image,
+                          const std::optional<Vector<float>>& bias) {
+        new (self) Weight{std::move(format), rows, cols, std::move(image), to_floats(bias)};
+      }, nb::arg("format"), nb::arg("rows"), nb::arg("cols"), nb::arg("image"), nb::arg("bias").none());
+  nb::class_<PyExecutor>(m, "Executor")
+      .def(nb::init<const std::string&, std::vector<int>, int32_t, int32_t,
+                    const std::tuple<int, int, int, std::string>&, int64_t, int64_t, const std::vector<int64_t>&>(),
+           nb::arg("isa"), nb::arg("cpus"), nb::arg("max_rows"), nb::arg("max_positions"), nb::arg("kv"),
+           nb::arg("num_blocks"), nb::arg("vocab_size"), nb::arg("slot_widths"))
+      .def("add_embed", &PyExecutor::add_embed)
+      .def("add_rms_norm", &PyExecutor::add_rms_norm)
+      .def("add_rms_norm_add", &PyExecutor::add_rms_norm_add)
+      .def("add_linear", &PyExecutor::add_linear)
+      .def("add_linear_add", &PyExecutor::add_linear_add)
+      .def("add_gated_linear", &PyExecutor::add_gated_linear)
+      .def("add_rope_table", &PyExecutor::add_rope_table)
+      .def("add_rope_append", &PyExecutor::add_rope_append, nb::arg("qkv"), nb::arg("layer"), nb::arg("num_heads"),
+           nb::arg("table"), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("epsilon"))
+      .def("add_attention", &PyExecutor::add_attention, nb::arg("qkv"), nb::arg("layer"), nb::arg("num_heads"),
+           nb::arg("scale"), nb::arg("window").none(), nb::arg("out"))
+      .def("add_head", &PyExecutor::add_head)
+      .def("finish", &PyExecutor::finish)
+      .def("step", &PyExecutor::step)
+      .def("abort", &PyExecutor::abort)
+      .def_prop_ro("arena_bytes", &PyExecutor::arena_bytes)
+      .def_prop_ro("kv_bytes", &PyExecutor::kv_bytes)
+      .def_prop_ro("pinned_threads", &PyExecutor::pinned_threads);
+  m.def("kv_block_bytes", [](const std::tuple<int, int, int, std::string>& kv) {
+    return KvStore::block_bytes({std::get<0>(kv), std::get<1>(kv), std::get<2>(kv),
+                                 std::get<3>(kv) == "f16" ? KvType::kF16 : KvType::kF32});
+  });
+}
+
+}  // namespace ellm

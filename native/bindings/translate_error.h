@@ -1,0 +1,9 @@
+// Turns `ellm::Error` into the classes of `ellm.errors`.
+#pragma once
+
+namespace ellm {
+
+// Call once, while the module is initialised.
+void RegisterErrorTranslation();
+
+}  // namespace ellm

@@ -1,0 +1,65 @@
+// Runs a recorded program: one call per step, all ops in lockstep on the pool.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/attention.h"
+#include "ops/linear.h"
+#include "ops/rows.h"
+#include "ops/step.h"
+
+namespace ellm {
+
+struct ExecutorConfig {
+  Isa isa;
+  std::vector<int> cpus;               // one pinned thread each
+  int32_t max_rows;
+  int32_t max_positions;               // longest sequence
+  KvShape kv;
+  int64_t num_blocks;
+  int64_t vocab_size;
+};
+
+class Executor {
+ public:
+  Executor(const ExecutorConfig& config, const std::vector<int64_t>& slot_widths);
+
+  const ExecutorConfig& config() const { return config_; }
+  Machine& machine() { return machine_; }
+
+  // An int8 linear reads this slot: its writers keep a quantised form beside the float one.
+  void require_quantized(int slot);
+  void add(std::unique_ptr<Op> op) { ops_.push_back(std::move(op)); }
+  // Lays out the arena; no op can be added after.
+  void finish();
+  int64_t arena_bytes() const { return static_cast<int64_t>(arena_.size()); }
+  int64_t kv_bytes() const { return kv_.total_bytes(); }
+  int pinned_threads() const { return pool_.pinned(); }
+
+  // Checks the step's numbers, starts it, and returns at once. Throws kConfig for numbers out of range.
+  void start(const Step& step);
+  // True when the step is over.
+  bool wait_for(std::chrono::milliseconds limit) { return pool_.wait_for(limit); }
+  // Throws kAborted if the step was stopped before its end.
+  void finish_step();
+  // Ends the running step between two ops; the next step is not affected. Thread-safe.
+  void abort() { abort_.store(true, std::memory_order_relaxed); }
+
+ private:
+  void check(const Step& step) const;
+
+  ExecutorConfig config_;
+  ThreadPool pool_;
+  KvStore kv_;
+  Machine machine_;
+  std::vector<std::unique_ptr<Op>> ops_;
+  Pages arena_;
+  std::atomic<bool> abort_ = false;
+  bool stopped_ = false;
+  int owner_process_;
+};
+
+}  // namespace ellm

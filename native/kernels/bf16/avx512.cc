@@ -1,0 +1,18 @@
+// BF16 weights with float activations, 16 lanes of kernels/vector/avx512.h.
+#include "kernels/vector/avx512.h"
+
+#include "kernels/linear/float_tile.h"
+
+namespace ellm {
+namespace {
+
+struct BF16 {
+  using Stored = uint16_t;
+  static F32x16 load(const Stored* p) { return ellm::load_bf16(p); }
+};
+
+}  // namespace
+
+extern const LinearTile kLinear_bf16_avx512 = float_linear<BF16>;
+
+}  // namespace ellm

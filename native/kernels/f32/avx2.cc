@@ -1,0 +1,18 @@
+// F32 weights with float activations, 16 lanes of kernels/vector/avx2.h.
+#include "kernels/vector/avx2.h"
+
+#include "kernels/linear/float_tile.h"
+
+namespace ellm {
+namespace {
+
+struct F32 {
+  using Stored = float;
+  static F32x16 load(const Stored* p) { return ellm::load(p); }
+};
+
+}  // namespace
+
+extern const LinearTile kLinear_f32_avx2 = float_linear<F32>;
+
+}  // namespace ellm

@@ -1,0 +1,65 @@
+// The kernels that are not weight formats, one table per ISA.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/weight_format.h"
+
+namespace ellm {
+
+inline constexpr int kBlockTokens = 64;                            // tokens per KV block
+inline constexpr int kSegmentTokens = 512;                         // tokens per attention segment
+inline constexpr int kSegmentBlocks = kSegmentTokens / kBlockTokens;
+inline constexpr int kMaxQueries = 8;                              // queries one attention call handles
+
+enum class KvType { kF32, kF16 };
+
+// D rounded up to whole vectors: the row length of V and of attention outputs.
+constexpr int padded_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
+
+// Queries that share a KV head against one segment of 512 tokens.
+//
+// K of a block: [token group of 16][D][16 tokens]; V of a block: [64 tokens][padded D], the padding
+// zero. A score is one lane per token, an output one lane per element of the head.
+struct AttentionArgs {
+  const uint8_t* const* k_blocks;   // this segment's blocks, kSegmentBlocks at most
+  const uint8_t* const* v_blocks;
+  int head_dim;
+  int queries;                      // 1..kMaxQueries
+  const float* const* q;            // (D) each, already scaled
+  const int32_t* begin;             // per query: tokens [begin, end) of the segment, never empty
+  const int32_t* end;
+  float* scores;                    // scratch, kMaxQueries * kSegmentTokens
+  float* max;                       // out per query: largest score
+  float* sum;                       // out per query: sum of exp(score - max)
+  float* const* out;                // out per query (padded D): sum of exp(score - max) * v
+};
+
+// Folds one segment's result into the running one: both are (max, sum, out) as above.
+struct AttentionState {
+  float* max;
+  float* sum;
+  float* out;                       // (padded D)
+};
+
+struct KernelTable {
+  QuantizeGroups quantize_groups;
+  // y = x / sqrt(mean(x^2) + epsilon) * weight; y may be x.
+  void (*rms_norm)(const float* x, const float* weight, int64_t size, float epsilon, float* y);
+  // Rotates pairs of one head in place. halves: (i, n/2 + i), else (2i, 2i + 1).
+  void (*rope_halves)(float* head, int64_t rotated, const float* cosine, const float* sine);
+  void (*rope_interleaved)(float* head, int64_t rotated, const float* cosine, const float* sine);
+  // out = act(gate) * up
+  void (*gated_silu)(const float* gate, const float* up, int64_t size, float* out);
+  void (*gated_gelu)(const float* gate, const float* up, int64_t size, float* out);
+  // Writes k and v (D each) of token `token` (0..63) into a block.
+  void (*append_f32)(const float* k, const float* v, int token, int head_dim, uint8_t* kb, uint8_t* vb);
+  void (*append_f16)(const float* k, const float* v, int token, int head_dim, uint8_t* kb, uint8_t* vb);
+  void (*attend_f32)(const AttentionArgs& args);
+  void (*attend_f16)(const AttentionArgs& args);
+  void (*fold)(const AttentionState& state, const AttentionState& segment, int head_dim);
+  // out = state.out / state.sum
+  void (*finish)(const AttentionState& state, int head_dim, float* out);
+};
+
+}  // namespace ellm

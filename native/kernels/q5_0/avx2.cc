@@ -1,0 +1,16 @@
+// Q5_0 on AVX2; the layout is described in scalar.cc.
+#include "kernels/linear/scales_avx2.h"
+
+namespace ellm {
+namespace {
+
+struct Q5_0 : SimpleScales {
+  static constexpr int kBits = 5;
+  static constexpr int kOffset = 16;
+};
+
+}  // namespace
+
+extern const LinearTile kLinear_q5_0_avx2 = quantized_linear<Q5_0>;
+
+}  // namespace ellm

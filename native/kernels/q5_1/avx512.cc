@@ -1,0 +1,15 @@
+// Q5_1 on AVX-512 VNNI; the layout is described in scalar.cc.
+#include "kernels/linear/scales_avx512.h"
+
+namespace ellm {
+namespace {
+
+struct Q5_1 : SimpleScalesWithMin {
+  static constexpr int kBits = 5;
+};
+
+}  // namespace
+
+extern const LinearTile kLinear_q5_1_avx512 = quantized_linear<Q5_1>;
+
+}  // namespace ellm

@@ -1,0 +1,243 @@
+#include "ops/attention.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ellm {
+namespace {
+
+// Queries of one work item: their K and V segment (512 tokens) is read from L2 for all of them.
+constexpr int kItemQueries = 64;
+// Steps of up to this many rows may spread the segments of one head over threads.
+constexpr int kSplitRows = 8;
+
+// Consecutive rows of one sequence and one KV head.
+struct Item {
+  const RowRun* run;
+  int32_t first;                       // row index within the run
+  int32_t rows;
+  int kv_head;
+};
+
+// A query of an item: which row and which head, and its place in the item's result arrays.
+struct Query {
+  int32_t position;
+  int64_t row;                         // of the step
+  int head;
+};
+
+class AttentionOp : public Op {
+ public:
+  explicit AttentionOp(const AttentionSpec& spec)
+      : spec_(spec), group_(spec.num_heads / spec.num_kv_heads), dim_(padded_dim(spec.head_dim)) {}
+
+  int64_t scratch_bytes(const Machine& machine) const override {
+    return machine.pool->size() * thread_floats() * static_cast<int64_t>(sizeof(float)) +
+           split_results(machine) * result_floats() * static_cast<int64_t>(sizeof(float));
+  }
+  void set_scratch(uint8_t* scratch) override { scratch_ = reinterpret_cast<float*>(scratch); }
+
+  void run(Machine& machine, const Step& step, int rank) override {
+    const int64_t items = count_items(step);
+    if (step.rows <= kSplitRows && items < 2 * machine.pool->size()) {
+      run_split(machine, step, rank, items);
+    } else {
+      run_whole(machine, step, rank, items);
+    }
+    const SlotMemory& out = machine.slots[static_cast<size_t>(spec_.out)];
+    if (!out.has_quantized) return;
+    machine.pool->barrier();
+    const int64_t groups = out.width / kGroup;
+    const Share share = share_of(step.rows * groups, rank, machine.pool->size());
+    for (int64_t i = share.begin; i < share.end; ++i) quantize_slot(machine, out, i / groups, i % groups * kGroup, kGroup);
+  }
+
+ private:
+  // A partial result: max, sum, then the output; rounded to whole cache lines.
+  int64_t result_floats() const { return dim_ + 16; }
+  // Per thread: scaled queries, scores, a running and a segment result for each query of an item.
+  int64_t thread_floats() const {
+    return kMaxQueries * int64_t{dim_} + kMaxQueries * int64_t{kSegmentTokens} +
+           (item_queries() + kMaxQueries) * result_floats();
+  }
+  int item_rows() const { return std::max(1, kItemQueries / group_); }
+  int item_queries() const { return item_rows() * group_; }
+  int64_t split_results(const Machine& machine) const {
+    const int64_t segments = (spec_.max_positions + kSegmentTokens - 1) / kSegmentTokens;
+    return std::min<int64_t>(kSplitRows, machine.max_rows) * spec_.num_heads * segments;
+  }
+
+  int64_t items_of(const RowRun& run) const {
+    return int64_t{(run.count + item_rows() - 1) / item_rows()} * spec_.num_kv_heads;
+  }
+  int64_t count_items(const Step& step) const {
+    int64_t count = 0;
+    for (const RowRun& run : *step.runs) count += items_of(run);
+    return count;
+  }
+  Item item_at(const Step& step, int64_t index) const {
+    for (const RowRun& run : *step.runs) {
+      const int64_t items = items_of(run);
+      if (index < items) {
+        // Later rows first: they take longest.
+        const int32_t chunk = static_cast<int32_t>((items - 1 - index) / spec_.num_kv_heads);
+        const int32_t first = chunk * item_rows();
+        return {&run, first, std::min(item_rows(), run.count - first),
+                static_cast<int>((items - 1 - index) % spec_.num_kv_heads)};
+      }
+      index -= items;
+    }
+    return {};
+  }
+  Query query_of(const Item& item, int index) const {
+    const int32_t row = item.first + index / group_;
+    return {item.run->start + row, int64_t{item.run->first_row} + row, item.kv_head * group_ + index % group_};
+  }
+
+  int32_t first_position(int32_t position) const {
+    return spec_.window ? std::max(0, position - *spec_.window + 1) : 0;
+  }
+  int32_t first_segment(const Item& item) const {
+    return first_position(item.run->start + item.first) / kSegmentTokens;
+  }
+  int32_t last_segment(const Item& item) const {
+    return (item.run->start + item.first + item.rows - 1) / kSegmentTokens;
+  }
+
+  float* thread_scratch(int rank) const { return scratch_ + rank * thread_floats(); }
+  static AttentionState state_at(float* result) { return {result, result + 1, result + 16}; }
+
+  // Attends queries [first, first + count) of the item over a segment; done(query, state) for each
+  // query that sees any of it.
+  template <class Done>
+  void attend_segment(Machine& machine, const Item& item, int32_t segment, int first, int count, float* scratch,
+                      Done done) const {
+    float* const scaled = scratch;
+    float* const scores = scaled + kMaxQueries * dim_;
+    float* const results = scores + kMaxQueries * kSegmentTokens;
+    const uint8_t* keys[kSegmentBlocks];
+    const uint8_t* values[kSegmentBlocks];
+    const int32_t blocks_end = (item.run->start + item.run->count + kBlockTokens - 1) / kBlockTokens;
+    const int32_t first_block = segment * kSegmentBlocks;
+    const int num_blocks = std::min(kSegmentBlocks, blocks_end - first_block);
+    for (int b = 0; b < num_blocks; ++b) {
+      const int32_t block = item.run->blocks[first_block + b];
+      keys[b] = machine.kv->keys(spec_.layer, item.kv_head, block);
+      values[b] = machine.kv->values(spec_.layer, item.kv_head, block);
+    }
+    const SlotMemory& qkv = machine.slots[static_cast<size_t>(spec_.qkv)];
+    const float* q[kMaxQueries];
+    int32_t begin[kMaxQueries], end[kMaxQueries];
+    float max[kMaxQueries], sum[kMaxQueries];
+    float* out[kMaxQueries];
+    int seen[kMaxQueries];
+    AttentionArgs args = {keys, values, spec_.head_dim, 0, q, begin, end, scores, max, sum, out};
+    const int32_t segment_start = segment * kSegmentTokens;
+    for (int i = first; i < first + count; ++i) {
+      const Query query = query_of(item, i);
+      const int32_t from = std::max(first_position(query.position), segment_start) - segment_start;
+      const int32_t to = std::min(query.position + 1 - segment_start, kSegmentTokens);
+      if (from >= to) continue;
+      float* const q_scaled = scaled + args.queries * dim_;
+      const float* source = qkv.row(query.row) + query.head * spec_.head_dim;
+      for (int e = 0; e < spec_.head_dim; ++e) q_scaled[e] = source[e] * spec_.scale;
+      q[args.queries] = q_scaled;
+      begin[args.queries] = from;
+      end[args.queries] = to;
+      out[args.queries] = results + args.queries * result_floats() + 16;
+      seen[args.queries++] = i;
+    }
+    if (args.queries == 0) return;
+    (machine.kv->shape().type == KvType::kF32 ? machine.kernels->attend_f32 : machine.kernels->attend_f16)(args);
+    for (int j = 0; j < args.queries; ++j) done(seen[j], AttentionState{&max[j], &sum[j], out[j]});
+  }
+
+  // The first segment a query sees starts its running result; later ones are folded in, in order.
+  void merge(const Machine& machine, bool is_first, const AttentionState& state, const AttentionState& part) const {
+    if (!is_first) {
+      machine.kernels->fold(state, part, spec_.head_dim);
+      return;
+    }
+    *state.max = *part.max;
+    *state.sum = *part.sum;
+    std::memcpy(state.out, part.out, static_cast<size_t>(dim_) * sizeof(float));
+  }
+
+  void write_out(const Machine& machine, const Query& query, const AttentionState& state) const {
+    const SlotMemory& out = machine.slots[static_cast<size_t>(spec_.out)];
+    machine.kernels->finish(state, spec_.head_dim, out.row(query.row) + query.head * spec_.head_dim);
+  }
+
+  void run_whole(Machine& machine, const Step& step, int rank, int64_t items) const {
+    float* const scratch = thread_scratch(rank);
+    float* const running = scratch + kMaxQueries * dim_ + kMaxQueries * kSegmentTokens + kMaxQueries * result_floats();
+    while (true) {
+      const int64_t index = machine.next_item.fetch_add(1, std::memory_order_relaxed);
+      if (index >= items) return;
+      const Item item = item_at(step, index);
+      const int queries = item.rows * group_;
+      for (int32_t segment = first_segment(item); segment <= last_segment(item); ++segment) {
+        for (int first = 0; first < queries; first += kMaxQueries) {
+          const int count = std::min(kMaxQueries, queries - first);
+          attend_segment(machine, item, segment, first, count, scratch, [&](int i, const AttentionState& part) {
+            const bool is_first = first_position(query_of(item, i).position) / kSegmentTokens == segment;
+            merge(machine, is_first, state_at(running + i * result_floats()), part);
+          });
+        }
+      }
+      for (int i = 0; i < queries; ++i) {
+        write_out(machine, query_of(item, i), state_at(running + i * result_floats()));
+      }
+    }
+  }
+
+  // One work unit is one segment of one item; the results of all meet in the shared scratch, where
+  // they are folded in the same order as in run_whole.
+  void run_split(Machine& machine, const Step& step, int rank, int64_t items) const {
+    float* const scratch = thread_scratch(rank);
+    float* const shared = scratch_ + machine.pool->size() * thread_floats();
+    const int64_t segments = (spec_.max_positions + kSegmentTokens - 1) / kSegmentTokens;
+    const auto shared_state = [&](const Query& query, int32_t segment) {
+      const int64_t place = (query.row * spec_.num_heads + query.head) * segments + segment;
+      return state_at(shared + place * result_floats());
+    };
+    while (true) {
+      const int64_t unit = machine.next_item.fetch_add(1, std::memory_order_relaxed);
+      if (unit >= items * segments) break;
+      const Item item = item_at(step, unit / segments);
+      const int32_t segment = static_cast<int32_t>(unit % segments);
+      if (segment < first_segment(item) || segment > last_segment(item)) continue;
+      const int queries = item.rows * group_;
+      for (int first = 0; first < queries; first += kMaxQueries) {
+        const int count = std::min(kMaxQueries, queries - first);
+        attend_segment(machine, item, segment, first, count, scratch, [&](int i, const AttentionState& part) {
+          merge(machine, true, shared_state(query_of(item, i), segment), part);
+        });
+      }
+    }
+    machine.pool->barrier();
+    for (int64_t index = 0; index < items; ++index) {
+      const Item item = item_at(step, index);
+      for (int i = rank; i < item.rows * group_; i += machine.pool->size()) {
+        const Query query = query_of(item, i);
+        const int32_t first = first_position(query.position) / kSegmentTokens;
+        const AttentionState state = shared_state(query, first);
+        for (int32_t segment = first + 1; segment <= query.position / kSegmentTokens; ++segment) {
+          merge(machine, false, state, shared_state(query, segment));
+        }
+        write_out(machine, query, state);
+      }
+    }
+  }
+
+  AttentionSpec spec_;
+  int group_;
+  int dim_;
+  float* scratch_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_attention(const AttentionSpec& spec) { return std::make_unique<AttentionOp>(spec); }
+
+}  // namespace ellm

@@ -1,0 +1,81 @@
+// What one step works on: its rows, the arena its slots live in, the pool that runs it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dispatch/dispatch.h"
+#include "kv/kv_store.h"
+#include "threading/thread_pool.h"
+
+namespace ellm {
+
+// Consecutive rows of one sequence.
+struct RowRun {
+  const int32_t* blocks;   // KV block ids of the sequence, covering start + count tokens
+  int32_t start;           // position of the first row
+  int32_t count;
+  int32_t first_row;       // index of the first row in the step
+};
+
+// A (T, width) float matrix; `quantized` beside it when an int8 linear reads it.
+struct SlotMemory {
+  int64_t width = 0;
+  bool has_quantized = false;
+  float* values = nullptr;
+  uint8_t* quantized = nullptr;
+
+  float* row(int64_t t) const { return values + t * width; }
+  uint8_t* quantized_row(int64_t t) const { return quantized + t * QuantizedRows::bytes_per_row(width); }
+};
+
+struct Step {
+  const int32_t* tokens;
+  int32_t rows;
+  const std::vector<RowRun>* runs;
+  const int32_t* logits_rows;
+  int32_t num_logits;
+  float* logits;                       // (num_logits, V)
+};
+
+// Shared by all ops of an executor; the arena is laid out once, for the largest step.
+struct Machine {
+  const KernelTable* kernels;
+  ThreadPool* pool;
+  KvStore* kv;
+  std::vector<SlotMemory> slots;
+  int32_t max_rows;
+  std::atomic<int64_t> next_item = 0;  // work counter of the running op
+};
+
+// A matrix (rows, cols) as tiles; the memory belongs to the binding's caller.
+struct Matrix {
+  const WeightFormat* format;
+  LinearTile linear;
+  const uint8_t* tiles;
+  int64_t tile_bytes;
+  int64_t rows;
+  int64_t cols;
+  std::vector<float> bias;             // rows floats, or empty
+
+  int64_t num_tiles() const { return (rows + kTileRows - 1) / kTileRows; }
+  const uint8_t* tile(int64_t index) const { return tiles + index * tile_bytes; }
+};
+
+class Op {
+ public:
+  virtual ~Op() = default;
+  // Runs on every thread; a barrier follows.
+  virtual void run(Machine& machine, const Step& step, int rank) = 0;
+  // Bytes of scratch the op needs for `max_rows` rows; given back through set_scratch.
+  virtual int64_t scratch_bytes(const Machine&) const { return 0; }
+  virtual void set_scratch(uint8_t*) {}
+};
+
+// Fills the quantised form of columns [first, first + count) of a slot's row from its float form.
+void quantize_slot(const Machine& machine, const SlotMemory& slot, int64_t row, int64_t first, int64_t count);
+
+}  // namespace ellm

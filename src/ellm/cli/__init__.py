@@ -1,0 +1,1 @@
+"""The `ellm` command: the only part of eLLM that prints."""

@@ -1,0 +1,99 @@
+"""What commands use of the engine: finding, describing and loading a model.
+
+Commands call these functions through the module, so that a test can put a small engine in their
+place. Everything below is imported when it is needed: `ellm --help` must not pay for NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ellm.cli.console import Console
+from ellm.cli.interrupt import call_interruptibly
+from ellm.units import format_bytes
+
+if TYPE_CHECKING:
+    from ellm import LLM
+    from ellm.cli.options import GenerationOptions
+    from ellm.formats.gguf import GgufFile
+    from ellm.tokenizers import Tokenizer
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelText:
+    """What is known of a model before its weights are loaded.
+
+    Attributes:
+        tokenizer: Its tokenizer.
+        context_length: Tokens it was trained to read.
+    """
+
+    tokenizer: Tokenizer
+    context_length: int
+
+
+def find_model(reference: str | None, console: Console) -> Path:
+    """Return the file of a model, fetching it with a progress line if need be."""
+    from ellm.hub import resolve
+
+    line = console.progress(f"fetching {reference or 'the default model'}")
+    try:
+        return resolve(reference, _bytes_shown_by(line.update))
+    finally:
+        line.clear()
+
+
+def open_gguf(path: Path) -> GgufFile:
+    """Return the opened model file."""
+    from ellm.formats.gguf import GgufFile
+
+    return GgufFile.open(path)
+
+
+def open_text(path: Path) -> ModelText:
+    """Return tokenizer and context length of a model file."""
+    from ellm.tokenizers import Tokenizer
+
+    file = open_gguf(path)
+    architecture = file.reader.text("general.architecture")
+    return ModelText(
+        tokenizer=Tokenizer.from_gguf(file.metadata, path=str(path)),
+        context_length=file.reader.integer(f"{architecture}.context_length", minimum=1),
+    )
+
+
+def load_engine(
+    path: Path, options: GenerationOptions, context_tokens: int, console: Console
+) -> LLM:
+    """Return the loaded model, with a progress line while its weights are prepared."""
+    from ellm import LLM
+
+    line = console.progress("loading the model")
+    try:
+        return call_interruptibly(
+            lambda: LLM(
+                str(path),
+                threads=options.threads,
+                context_tokens=context_tokens,
+                kv_type=options.kv_type,
+                rows_per_chunk=options.rows_per_chunk,
+                mmap=not options.no_mmap,
+                load_progress=_bytes_shown_by(line.update),
+            )
+        )
+    finally:
+        line.clear()
+
+
+def _bytes_shown_by(update: Callable[[float, float, str], None]) -> Progress:
+    def progress(done_bytes: int, total_bytes: int) -> None:
+        update(
+            done_bytes, total_bytes, f"{format_bytes(done_bytes)} of {format_bytes(total_bytes)}"
+        )
+
+    return progress

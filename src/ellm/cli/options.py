@@ -1,0 +1,216 @@
+"""The options that commands share, each declared once."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from ellm.cli import checks
+from ellm.config.bounds import MAX_TOKENS
+from ellm.config.engine import MAX_ROWS_PER_CHUNK, MAX_THREADS
+from ellm.config.sampling import SamplingParams
+
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "-m",
+        "--model",
+        help="GGUF file or directory, built-in name, or Hugging Face org/repo[:quant].",
+        show_default="smollm2-135m",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress and no stats, only the result.")
+]
+
+
+def _option(*names: str, text: str, check: Callable[[Any], Any]) -> Any:
+    return typer.Option(*names, help=text, callback=check)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationOptions:
+    """Options of every command that answers; the fields' annotations are the command line."""
+
+    model: ModelOption = None
+    max_tokens: Annotated[
+        int | None,
+        _option(
+            "-n",
+            "--max-tokens",
+            text="Tokens to answer with at most.",
+            check=checks.within(1, MAX_TOKENS),
+        ),
+    ] = None
+    context_tokens: Annotated[
+        int | None,
+        _option(
+            "-c",
+            "--n-ctx",
+            text="Tokens of prompt and answer to make room for; as many as needed by default.",
+            check=checks.within(2, MAX_TOKENS),
+        ),
+    ] = None
+    threads: Annotated[
+        int | None,
+        _option(
+            "-t",
+            "--threads",
+            text="Threads; all allowed CPUs by default.",
+            check=checks.within(1, MAX_THREADS),
+        ),
+    ] = None
+    rows_per_chunk: Annotated[
+        int,
+        _option(
+            "-b",
+            "--n-batch",
+            text="Prompt tokens read in one step.",
+            check=checks.within(1, MAX_ROWS_PER_CHUNK),
+        ),
+    ] = 512
+    kv_type: Annotated[
+        str,
+        _option("--kv-type", text="Storage of keys and values: f32 or f16.", check=checks.kv_type),
+    ] = "f32"
+    no_mmap: Annotated[
+        bool, typer.Option("--no-mmap", help="Copy the weights into memory instead of mapping.")
+    ] = False
+    temperature: Annotated[
+        float,
+        _option(
+            "--temperature",
+            text="0 always takes the likeliest token; higher varies more.",
+            check=checks.within(0.0, 100.0),
+        ),
+    ] = 0.0
+    top_k: Annotated[
+        int,
+        _option(
+            "--top-k",
+            text="Sample from the k likeliest tokens; 0 is all.",
+            check=checks.within(0, MAX_TOKENS),
+        ),
+    ] = 0
+    top_p: Annotated[
+        float,
+        _option(
+            "--top-p",
+            text="Sample from the likeliest tokens that make up this share.",
+            check=checks.within(0.0, 1.0, above=True),
+        ),
+    ] = 1.0
+    min_p: Annotated[
+        float,
+        _option(
+            "--min-p",
+            text="Drop tokens less likely than this share of the likeliest.",
+            check=checks.within(0.0, 1.0),
+        ),
+    ] = 0.0
+    repeat_penalty: Annotated[
+        float,
+        _option(
+            "--repeat-penalty",
+            text="Above 1 makes recent tokens less likely.",
+            check=checks.within(0.0, 10.0, above=True),
+        ),
+    ] = 1.0
+    presence_penalty: Annotated[
+        float,
+        _option(
+            "--presence-penalty",
+            text="Subtracted from tokens that the answer has.",
+            check=checks.within(-2.0, 2.0),
+        ),
+    ] = 0.0
+    frequency_penalty: Annotated[
+        float,
+        _option(
+            "--frequency-penalty",
+            text="Subtracted per time that the answer has a token.",
+            check=checks.within(-2.0, 2.0),
+        ),
+    ] = 0.0
+    seed: Annotated[
+        int | None,
+        _option(
+            "--seed",
+            text="Makes sampling repeatable.",
+            check=checks.within(0, 2**63 - 1),
+        ),
+    ] = None
+    stop: Annotated[
+        list[str],
+        _option("--stop", text="End before this text; may be repeated.", check=checks.stop_strings),
+    ] = field(default_factory=list)
+    logit_bias: Annotated[
+        list[str],
+        _option(
+            "--logit-bias",
+            text="ID=VALUE, added to a token's logit; may be repeated.",
+            check=checks.logit_bias,
+        ),
+    ] = field(default_factory=list)
+    system: Annotated[
+        str | None, typer.Option("--system", help="System message for the chat template.")
+    ] = None
+    json: JsonOption = False
+    quiet: QuietOption = False
+    no_stats: Annotated[
+        bool, typer.Option("--no-stats", help="No block of figures after the answer.")
+    ] = False
+
+    def sampling_params(self, max_tokens: int, *, stop: tuple[str, ...] = ()) -> SamplingParams:
+        """Return the parameters of the request; `stop` is added to the user's stop strings."""
+        return SamplingParams(
+            max_tokens=max_tokens,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            repetition_penalty=self.repeat_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            logit_bias=checks.parse_logit_bias(self.logit_bias),
+            seed=self.seed,
+            stop=(*self.stop, *stop),
+        )
+
+
+def takes_generation_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, whose last parameter is `options`, every field of `GenerationOptions`.
+
+    Typer reads a function's signature, so the wrapper gets one with the fields in place of
+    `options`. Writing them out in each command was rejected: a new option would need two edits.
+    """
+    hints = get_type_hints(GenerationOptions, include_extras=True)
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    parameters = [p for p in own if p.name != "options"]
+    for item in fields(GenerationOptions):
+        default = item.default_factory() if callable(item.default_factory) else item.default
+        parameters.append(
+            inspect.Parameter(
+                item.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=hints[item.name],
+            )
+        )
+    names = {item.name for item in fields(GenerationOptions)}
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> None:
+        chosen = {name: value for name, value in values.items() if name in names}
+        others = {name: value for name, value in values.items() if name not in names}
+        command(**others, options=GenerationOptions(**chosen))
+
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapper

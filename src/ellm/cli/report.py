@@ -1,0 +1,86 @@
+"""The figures after an answer, for people and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ellm.units import count_of, format_bytes, format_count, format_duration
+
+if TYPE_CHECKING:
+    from ellm.engine.stats import Stats
+
+_DERIVED = (
+    "prefill_tokens_per_second",
+    "decode_tokens_per_second",
+    "read_bandwidth_gb_per_s",
+    "decode_ceiling_tokens_per_second",
+    "mem_bandwidth_util",
+)
+_FINISHED = {
+    "stop": "the model ended it",
+    "length": "the limit of tokens was reached",
+    "abort": "interrupted",
+}
+
+
+def stats_block(stats: Stats, finish_reason: str) -> str:
+    """Return the block of figures, one line per subject."""
+    memory = (
+        f"weights {format_bytes(stats.weights_bytes)}, KV {format_bytes(stats.kv_bytes)}, "
+        f"arena {format_bytes(stats.arena_bytes)}, peak {format_bytes(stats.peak_rss_bytes)}"
+    )
+    machine = (
+        f"{stats.isa}, {count_of(stats.threads, 'thread')}, model_load_ms {stats.model_load_ms:.0f}"
+    )
+    rows = (
+        ("prompt", _prompt(stats)),
+        ("answer", _answer(stats, finish_reason)),
+        ("ceiling", _ceiling(stats)),
+        ("memory", memory),
+        ("machine", machine),
+    )
+    return "\n".join(f"  {name:<8} {text}" for name, text in rows if text)
+
+
+def stats_values(stats: Stats) -> dict[str, Any]:
+    """Return every figure, those that are computed included, for JSON."""
+    values = dataclasses.asdict(stats)
+    return values | {name: getattr(stats, name) for name in _DERIVED}
+
+
+def _prompt(stats: Stats) -> str:
+    return (
+        f"{count_of(stats.prompt_tokens, 'token')}, first token after "
+        f"{format_duration(stats.time_to_first_token_seconds)} "
+        f"({_rate(stats.prefill_tokens_per_second)})"
+    )
+
+
+def _answer(stats: Stats, finish_reason: str) -> str:
+    return (
+        f"{count_of(stats.answer_tokens, 'token')} ({_rate(stats.decode_tokens_per_second)}); "
+        f"{_FINISHED.get(finish_reason, finish_reason)}"
+    )
+
+
+def _ceiling(stats: Stats) -> str:
+    """Return the decode ceiling and what was reached of it; empty where nothing was counted.
+
+    Source: `shared/design.md` section 1: a decoded token reads every weight and cached key once.
+    """
+    ceiling = stats.decode_ceiling_tokens_per_second
+    if not ceiling:
+        return ""
+    reached = stats.mem_bandwidth_util
+    return (
+        f"{_rate(ceiling)} = {stats.read_bandwidth_gb_per_s:.1f} GB/s / "
+        f"{format_bytes(stats.bytes_per_token)} per token; "
+        f"reached {reached:.0%} (mem_bandwidth_util {reached:.2f})"
+    )
+
+
+def _rate(tokens_per_second: float) -> str:
+    if tokens_per_second >= 100:
+        return f"{format_count(round(tokens_per_second))} tok/s"
+    return f"{tokens_per_second:.1f} tok/s"

@@ -1,0 +1,1 @@
+"""Parameters parsed and range-checked once, at the border; nothing here imports the rest."""

@@ -1,0 +1,46 @@
+"""Options of an engine, checked once when they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ellm.config.bounds import MAX_TOKENS, check_boolean, check_integer, refuse
+
+KV_TYPES = ("f32", "f16")
+MAX_ROWS_PER_CHUNK = 8192
+MAX_THREADS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """How a model is loaded and run; every field is checked on construction.
+
+    Attributes:
+        threads: Threads to use, at most those this process may run on; None is all of those.
+        context_tokens: Tokens of prompt and answer that the KV cache holds, shared by the
+            sequences that run together; None is the model's own context, or as much of it as
+            memory has room for.
+        kv_type: Storage of keys and values, "f32" or "f16".
+        rows_per_chunk: Rows of a step at most: how a prompt is cut, which changes no result.
+        mmap: Map the weights instead of copying them to memory.
+
+    Raises:
+        ConfigError: A value cannot work; the message names field, value and what is allowed.
+    """
+
+    threads: int | None = None
+    context_tokens: int | None = None
+    kv_type: str = "f32"
+    rows_per_chunk: int = 512
+    mmap: bool = True
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        if self.threads is not None:
+            check_integer("threads", self.threads, minimum=1, maximum=MAX_THREADS)
+        if self.context_tokens is not None:
+            check_integer("context_tokens", self.context_tokens, minimum=2, maximum=MAX_TOKENS)
+        if self.kv_type not in KV_TYPES:
+            refuse("kv_type", self.kv_type, " or ".join(map(repr, KV_TYPES)))
+        check_integer("rows_per_chunk", self.rows_per_chunk, minimum=1, maximum=MAX_ROWS_PER_CHUNK)
+        check_boolean("mmap", self.mmap)

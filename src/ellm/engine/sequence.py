@@ -1,0 +1,74 @@
+"""One request as the scheduler sees it: tokens, how many are cached, and the blocks it holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence as TokenList
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ellm.engine.answer import Answer
+from ellm.errors import EllmError
+from ellm.kv.block_pool import BlockIds, blocks_for
+
+
+@dataclass(slots=True, eq=False)
+class Timeline:
+    """Moments of a request on the monotonic clock, in seconds; None until they come."""
+
+    submitted: float = field(default_factory=time.perf_counter)
+    first_step: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A prompt, its growing answer, and what of both is in the KV cache.
+
+    Attributes:
+        prompt: Token ids of the prompt.
+        answer: What was generated.
+        cached_tokens: Leading tokens whose keys and values are in `blocks`.
+        blocks: KV blocks held, enough for the longest answer; empty while waiting.
+        aborted: Set by `abort` from any thread; the engine ends the answer at the next step.
+        error: Why this request alone failed, for its caller to raise.
+        timeline: When things happened.
+    """
+
+    prompt: TokenList[int]
+    answer: Answer
+    cached_tokens: int = 0
+    blocks: BlockIds = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    aborted: bool = False
+    error: EllmError | None = None
+    timeline: Timeline = field(default_factory=Timeline)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will be generated."""
+        return self.answer.finish_reason is not None or self.error is not None
+
+    @property
+    def in_prefill(self) -> bool:
+        """Whether prompt tokens are left to read."""
+        return self.cached_tokens < len(self.prompt)
+
+    @property
+    def read_prompt_tokens(self) -> int:
+        """Prompt tokens that were read."""
+        return min(self.cached_tokens, len(self.prompt))
+
+    @property
+    def blocks_needed(self) -> int:
+        """Blocks for the longest answer; its last token is never fed back, so needs no place."""
+        return blocks_for(len(self.prompt) + self.answer.max_tokens - 1)
+
+    def tokens(self, start: int, count: int) -> list[int]:
+        """Return `count` tokens of prompt and answer from position `start` on."""
+        prompt_end = len(self.prompt)
+        if start + count <= prompt_end:
+            return list(self.prompt[start : start + count])
+        joined = [*self.prompt[start:], *self.answer.tokens[max(0, start - prompt_end) :]]
+        return joined[:count]

@@ -1,0 +1,1 @@
+"""Model file formats: how files are read and how their weights decode."""

@@ -1,0 +1,1 @@
+"""What this machine, and the container around this process, allow it to use."""

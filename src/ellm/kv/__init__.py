@@ -1,0 +1,1 @@
+"""Which blocks of the key-value cache belong to whom."""

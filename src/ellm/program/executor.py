@@ -1,0 +1,119 @@
+"""What runs a program: the protocol of executors and the rows of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ellm.errors import CapacityError, RequestError
+
+BLOCK_TOKENS = 64
+
+Tokens = NDArray[np.int32]
+Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceRows:
+    """The consecutive rows of one sequence in a step.
+
+    Attributes:
+        blocks: Ids of the sequence's KV blocks in order, int32; block i holds its tokens
+            64 i .. 64 i + 63. Enough of them for `start + count` tokens.
+        start: Position of the first row: the tokens before it are in the blocks already. Running
+            again from an earlier start overwrites what was there.
+        count: Rows, at least 1.
+    """
+
+    blocks: NDArray[np.int32]
+    start: int
+    count: int
+
+
+class Executor(Protocol):
+    """Runs a program, one step at a time, over KV blocks that it owns.
+
+    Attributes:
+        max_rows: Most rows of a step.
+        num_blocks: KV blocks there are; their ids are 0 .. num_blocks - 1.
+        vocab_size: V.
+    """
+
+    @property
+    def max_rows(self) -> int:
+        """Most rows of a step."""
+
+    @property
+    def num_blocks(self) -> int:
+        """KV blocks there are."""
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the width of logits."""
+
+    def step(self, tokens: Tokens, rows: Sequence[SequenceRows], logits_rows: Tokens) -> Logits:
+        """Run every op over the rows and return logits float32 (n, V).
+
+        Args:
+            tokens: Token ids (T,), int32; the rows of a sequence are consecutive.
+            rows: The sequences in the order of their tokens; no block is in two of them unless
+                neither writes to it.
+            logits_rows: Rows (n,), int32, whose logits are wanted, in this order.
+
+        Raises:
+            RequestError: The arguments do not fit together or the program.
+            CapacityError: There are more rows than `max_rows`.
+            AbortedError: `abort` was called while the step ran; what its rows wrote to KV is
+                undefined, everything before `start` is intact.
+        """
+
+    def abort(self) -> None:
+        """End the running step before its next op, from any thread; without one do nothing."""
+
+
+def check_step(
+    executor: Executor, tokens: Tokens, rows: Sequence[SequenceRows], logits_rows: Tokens
+) -> None:
+    """Check the arguments of a step before any work.
+
+    Raises:
+        RequestError: They do not fit together or the program.
+        CapacityError: There are more rows than `max_rows`.
+    """
+    total = tokens.size
+    if total > executor.max_rows:
+        raise CapacityError(
+            f"a step of {total} rows; the executor takes {executor.max_rows}",
+            needed=total,
+            available=executor.max_rows,
+        )
+    counted = sum(sequence.count for sequence in rows)
+    if not total or counted != total:
+        raise RequestError(f"{total} tokens for {counted} rows; expected one token per row")
+    _check_range("token id", tokens, executor.vocab_size)
+    _check_range("logits row", logits_rows, total)
+    for sequence in rows:
+        if sequence.start < 0 or sequence.count < 1:
+            raise RequestError(
+                f"rows from {sequence.start}, {sequence.count} of them; expected at least one "
+                "from position 0 on"
+            )
+        needed = -(-(sequence.start + sequence.count) // BLOCK_TOKENS)
+        if sequence.blocks.size < needed:
+            raise RequestError(
+                f"{sequence.blocks.size} KV blocks for {sequence.start + sequence.count} tokens; "
+                f"expected {needed}"
+            )
+        _check_range("KV block id", sequence.blocks, executor.num_blocks)
+
+
+def _check_range(what: str, values: NDArray[np.int32], end: int) -> None:
+    if values.ndim != 1:
+        raise RequestError(f"{what}s of shape {values.shape}; expected one dimension")
+    outside = values[(values < 0) | (values >= end)]
+    if outside.size:
+        raise RequestError(f"{what} {outside[0]}; expected 0 to {end - 1}")

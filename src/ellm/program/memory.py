@@ -1,0 +1,114 @@
+"""Counts the memory of a model before any of it is taken (law 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ellm import native
+from ellm.program.executor import BLOCK_TOKENS
+from ellm.program.ops import Attention, GatedLinear, Head, Linear, LinearAdd, Program
+from ellm.program.weights import ImageLayout, WeightSource
+
+_SEGMENT_TOKENS = 512
+_MAX_QUERIES = 8
+_ITEM_QUERIES = 64
+_SPLIT_ROWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Bytes that a model will take.
+
+    Attributes:
+        weights_bytes: The repacked image.
+        arena_bytes: Slots, scratch and rotation tables.
+        kv_bytes: All KV blocks.
+    """
+
+    weights_bytes: int
+    arena_bytes: int
+    kv_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Everything together."""
+        return self.weights_bytes + self.arena_bytes + self.kv_bytes
+
+
+def memory_plan(
+    source: WeightSource,
+    program: Program,
+    *,
+    threads: int,
+    num_blocks: int,
+    max_rows: int,
+    kv_type: str,
+) -> MemoryPlan:
+    """Return the bytes `load_native` will take with the same arguments.
+
+    Raises:
+        UnsupportedError: A matrix has a shape that its format cannot hold.
+    """
+    kv = (program.num_layers, program.num_kv_heads, program.head_dim, kv_type)
+    positions = num_blocks * BLOCK_TOKENS
+    tables = sum(8 * positions * len(t.inverse_frequencies) for t in program.rope_tables)
+    return MemoryPlan(
+        weights_bytes=ImageLayout.plan(program, source).total_bytes,
+        arena_bytes=arena_bytes(source, program, threads, positions, max_rows) + tables,
+        kv_bytes=native.kv_block_bytes(kv) * num_blocks,
+    )
+
+
+def arena_bytes(
+    source: WeightSource, program: Program, threads: int, max_positions: int, max_rows: int
+) -> int:
+    """Return the bytes of slots and scratch: the arithmetic of native/executor/executor.cc."""
+    quantized = quantized_slots(source, program)
+    slots = 0
+    for slot in program.slots:
+        slots += -(-max_rows * slot.width * 4 // 64) * 64
+        if slot.index in quantized:
+            slots += max_rows * _quantized_row_bytes(slot.width)
+    scratch = 0
+    for op in program.ops:
+        match op:
+            case Head(x=x):
+                scratch = max(scratch, max_rows * (4 * x.width + _quantized_row_bytes(x.width)))
+            case Attention():
+                scratch = max(scratch, _attention_scratch(op, threads, max_positions, max_rows))
+    return slots + scratch
+
+
+def quantized_slots(source: WeightSource, program: Program) -> set[int]:
+    """Return the slots that an integer linear reads."""
+    integer = {entry["name"] for entry in native.weight_formats() if entry["integer_codes"]}
+
+    def is_integer(weight: str) -> bool:
+        return source.tensors[weight].type_name in integer
+
+    slots: set[int] = set()
+    for op in program.ops:
+        match op:
+            case Linear(x=x, parts=parts) if any(is_integer(part.weight) for part in parts):
+                slots.add(x.index)
+            case LinearAdd(x=x, part=part) if is_integer(part.weight):
+                slots.add(x.index)
+            case GatedLinear(x=x, gate=gate, up=up):
+                if is_integer(gate.weight) or is_integer(up.weight):
+                    slots.add(x.index)
+    return slots
+
+
+def _quantized_row_bytes(cols: int) -> int:
+    return -(-(cols + cols // 32 * 20) // 64) * 64
+
+
+def _attention_scratch(op: Attention, threads: int, max_positions: int, max_rows: int) -> int:
+    dim = -(-op.head_dim // 16) * 16
+    result = dim + 16
+    group = op.num_heads // op.num_kv_heads
+    item_queries = max(1, _ITEM_QUERIES // group) * group
+    per_thread = _MAX_QUERIES * (dim + _SEGMENT_TOKENS) + (item_queries + _MAX_QUERIES) * result
+    segments = -(-max_positions // _SEGMENT_TOKENS)
+    split = min(_SPLIT_ROWS, max_rows) * op.num_heads * segments
+    return 4 * (threads * per_thread + split * result)

@@ -1,0 +1,213 @@
+"""Runs a program in the native core: one call per step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ellm import native
+from ellm.errors import UnsupportedError
+from ellm.program.executor import BLOCK_TOKENS, Logits, SequenceRows, Tokens, check_step
+from ellm.program.memory import quantized_slots
+from ellm.program.ops import (
+    Attention,
+    Embed,
+    GatedLinear,
+    Head,
+    Linear,
+    LinearAdd,
+    LinearPart,
+    Program,
+    RmsNorm,
+    RmsNormAdd,
+    RopeAppend,
+    RopeStyle,
+)
+from ellm.program.weights import Progress, Weights, WeightSource, load_weights
+
+
+class NativeExecutor:
+    """An `Executor` whose ops were handed to the native core once.
+
+    Attributes:
+        isa: Instruction set of the kernels.
+        threads: Threads of the pool.
+        pinned_threads: Those of them that could be pinned to a CPU.
+        weights_bytes: Bytes of the repacked image.
+        kv_bytes: Bytes of all KV blocks; taken from the system as they are used.
+        arena_bytes: Bytes of slots and scratch.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        weights: Weights,
+        source: WeightSource,
+        *,
+        cpus: Sequence[int],
+        num_blocks: int,
+        max_rows: int,
+        kv_type: str = "f32",
+        isa: str | None = None,
+    ) -> None:
+        """Record `program` natively.
+
+        Args:
+            program: What to run.
+            weights: Its matrices and vectors.
+            source: The file they came from, for the formats.
+            cpus: One pinned thread each.
+            num_blocks: KV blocks of 64 tokens; also bounds the length of a sequence.
+            max_rows: Most rows of a step.
+            kv_type: "f32" or "f16".
+            isa: Instruction set; None is `ELLM_ISA` or the highest this CPU has.
+
+        Raises:
+            UnsupportedError: The program reads a slot in a form its writer cannot make.
+            ConfigError: The instruction set is not there.
+            CapacityError: The system refuses the memory.
+        """
+        _check_quantizable(program, quantized_slots(source, program))
+        self.max_rows = max_rows
+        self.num_blocks = num_blocks
+        self.vocab_size = program.vocab_size
+        self.isa = isa or native.choose_isa()
+        self.threads = len(cpus)
+        self.weights_bytes = weights.image_bytes
+        self._weights = weights
+        self._kv_block_bytes = native.kv_block_bytes(_kv_shape(program, kv_type))
+        self._native = native.executor(
+            isa=self.isa,
+            cpus=list(cpus),
+            max_rows=max_rows,
+            max_positions=num_blocks * BLOCK_TOKENS,
+            kv=_kv_shape(program, kv_type),
+            num_blocks=num_blocks,
+            vocab_size=program.vocab_size,
+            slot_widths=[slot.width for slot in program.slots],
+        )
+        self._read_bytes = 0
+        self._record(program)
+        self._native.finish()
+        self.kv_bytes: int = self._native.kv_bytes
+        self.arena_bytes: int = self._native.arena_bytes
+        self.pinned_threads: int = self._native.pinned_threads
+
+    def step(self, tokens: Tokens, rows: Sequence[SequenceRows], logits_rows: Tokens) -> Logits:
+        """Run every op over the rows; see `Executor.step`."""
+        check_step(self, tokens, rows, logits_rows)
+        logits = np.empty((logits_rows.size, self.vocab_size), dtype=np.float32)
+        runs = [(np.ascontiguousarray(run.blocks), run.start, run.count) for run in rows]
+        self._native.step(tokens, runs, logits_rows, logits)
+        return logits
+
+    def abort(self) -> None:
+        """End the running step before its next op, from any thread."""
+        self._native.abort()
+
+    def bytes_per_token(self, depth_tokens: int) -> int:
+        """Return the bytes that decoding one token reads: weights, and KV of `depth_tokens`.
+
+        Sliding windows are not subtracted: the figure is an upper bound for models that have them.
+        """
+        return self._read_bytes + self._kv_block_bytes * depth_tokens // BLOCK_TOKENS
+
+    def _record(self, program: Program) -> None:
+        core = self._native
+        tables = [
+            core.add_rope_table(
+                list(table.inverse_frequencies),
+                table.magnitude,
+                table.style is RopeStyle.INTERLEAVED,
+            )
+            for table in program.rope_tables
+        ]
+        for op in program.ops:
+            match op:
+                case Embed(weight, scale, out):
+                    core.add_embed(self._matrix(LinearPart(weight), read=False), scale, out.index)
+                case RmsNorm(x, weight, epsilon, out):
+                    core.add_rms_norm(x.index, self._weights.vector(weight), epsilon, out.index)
+                case RmsNormAdd(x, weight, epsilon, residual):
+                    vector = self._weights.vector(weight)
+                    core.add_rms_norm_add(x.index, vector, epsilon, residual.index)
+                case Linear(x, parts, out):
+                    core.add_linear(x.index, [self._matrix(part) for part in parts], out.index)
+                case LinearAdd(x, part, residual):
+                    core.add_linear_add(x.index, self._matrix(part), residual.index)
+                case GatedLinear(x, gate, up, activation, out):
+                    matrices = self._matrix(gate), self._matrix(up)
+                    core.add_gated_linear(x.index, *matrices, activation.value, out.index)
+                case RopeAppend():
+                    self._record_rope(op, tables[op.rope_table])
+                case Attention():
+                    core.add_attention(
+                        op.qkv.index, op.layer, op.num_heads, op.scale, op.window, op.out.index
+                    )
+                case Head(x, norm_weight, epsilon, weight):
+                    norm = self._weights.vector(norm_weight)
+                    core.add_head(x.index, norm, epsilon, self._matrix(LinearPart(weight)))
+
+    def _record_rope(self, op: RopeAppend, table: int) -> None:
+        norms = [
+            None if name is None else self._weights.vector(name)
+            for name in (op.q_norm, op.k_norm)
+        ]
+        self._native.add_rope_append(
+            op.qkv.index, op.layer, op.num_heads, table, *norms, op.epsilon
+        )
+
+    def _matrix(self, part: LinearPart, *, read: bool = True) -> Any:
+        place = self._weights.place(part.weight)
+        if read:
+            self._read_bytes += place.nbytes
+        bias = None if part.bias is None else self._weights.vector(part.bias)
+        image = self._weights.matrix(part.weight)
+        return native.weight(place.type_name, place.rows, place.cols, image, bias)
+
+
+def load_native(
+    source: WeightSource,
+    program: Program,
+    *,
+    cpus: Sequence[int],
+    num_blocks: int,
+    max_rows: int,
+    kv_type: str = "f32",
+    mapped: bool = True,
+    progress: Progress | None = None,
+) -> NativeExecutor:
+    """Load the weights of `program` from `source` and return an executor for them.
+
+    Raises:
+        InvalidModelError: The model file changed while it was read.
+        UnsupportedError: A matrix or slot has a shape that its format cannot hold.
+        CapacityError: The system refuses the memory.
+    """
+    weights = load_weights(program, source, cpus=cpus, mapped=mapped, progress=progress)
+    return NativeExecutor(
+        program,
+        weights,
+        source,
+        cpus=cpus,
+        num_blocks=num_blocks,
+        max_rows=max_rows,
+        kv_type=kv_type,
+    )
+
+
+def _kv_shape(program: Program, kv_type: str) -> native.KvShape:
+    return (program.num_layers, program.num_kv_heads, program.head_dim, kv_type)
+
+
+def _check_quantizable(program: Program, quantized: set[int]) -> None:
+    """Refuse a program that reads a slot as int8 which only float writers fill."""
+    for op in program.ops:
+        match op:
+            case Embed(out=slot) | LinearAdd(residual=slot) | RmsNormAdd(residual=slot):
+                if slot.index in quantized:
+                    raise UnsupportedError(
+                        f"slot {slot.name!r} is read by an integer matrix without a norm before it"
+                    )
