@@ -1,3 +1,4 @@
+.PHONY: build
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

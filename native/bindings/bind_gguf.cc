@@ -93,8 +93,7 @@ nb::object Numbers(NumericArray array) {
     delete static_cast<std::vector<uint8_t>*>(pointer);
   });
   void* data = bytes.release()->data();
-  return nb::cast(
-      nb::ndarray<nb::numpy>(data, {count}, owner, {}, DtypeOf(array.element)));
+  return nb::cast(nb::ndarray<nb::numpy>(data, {count}, owner, {}, DtypeOf(array.element)));
 }
 
 struct ToPython {

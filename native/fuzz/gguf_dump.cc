@@ -1,14 +1,15 @@
 // Reads each GGUF file named on the command line and prints one line per file: what it holds, or
 // the error it ends in. Tests build it with sanitizers and run it over every hostile file.
 //
-//   gguf_dump [--missing-bytes N] FILE...
+//   gguf_dump [--missing-bytes N] [--grow] FILE...
 //
-// With --missing-bytes every file claims to be N bytes longer than it is, as if it had been cut
-// after it was opened.
+// Both options change a file between opening and reading it: with --missing-bytes it has N bytes
+// fewer than it claimed, with --grow it gets one more at the first read.
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <string>
 
@@ -25,16 +26,23 @@ using ellm::gguf::ByteSource;
 using ellm::gguf::FileIdentity;
 using ellm::gguf::FileSource;
 
-class CutSource final : public ByteSource {
+struct Change {
+  uint64_t missing_bytes = 0;
+  bool grow = false;
+};
+
+class ChangingSource final : public ByteSource {
  public:
-  CutSource(const std::string& path, uint64_t missing_bytes)
-      : file_(path), identity_(file_.identity()) {
-    identity_.size_bytes += missing_bytes;
+  ChangingSource(const std::string& path, const Change& change)
+      : file_(path), identity_(file_.identity()), grow_(change.grow) {
+    identity_.size_bytes += change.missing_bytes;
   }
 
   const std::string& name() const override { return file_.name(); }
   const FileIdentity& identity() const override { return identity_; }
   size_t ReadAt(uint64_t offset, void* out, size_t size) const override {
+    if (grow_) std::ofstream(name(), std::ios::binary | std::ios::app).put('x');
+    grow_ = false;
     return file_.ReadAt(offset, out, size);
   }
   void CheckUnchanged() const override { file_.CheckUnchanged(); }
@@ -42,6 +50,7 @@ class CutSource final : public ByteSource {
  private:
   FileSource file_;
   FileIdentity identity_;
+  mutable bool grow_;
 };
 
 const char* NameOf(ErrorKind kind) {
@@ -50,9 +59,9 @@ const char* NameOf(ErrorKind kind) {
                                            : "other";
 }
 
-void Dump(const char* path, uint64_t missing_bytes) {
+void Dump(const char* path, const Change& change) {
   const auto open = [&](const std::string& shard) -> std::unique_ptr<ByteSource> {
-    return std::make_unique<CutSource>(shard, missing_bytes);
+    return std::make_unique<ChangingSource>(shard, change);
   };
   try {
     const ellm::gguf::Model model = ellm::gguf::ReadModel(path, open);
@@ -67,13 +76,15 @@ void Dump(const char* path, uint64_t missing_bytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  uint64_t missing_bytes = 0;
+  Change change;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--missing-bytes") == 0 && i + 1 < argc) {
-      missing_bytes = std::strtoull(argv[++i], nullptr, 10);
-      continue;
+      change.missing_bytes = std::strtoull(argv[++i], nullptr, 10);
+    } else if (std::strcmp(argv[i], "--grow") == 0) {
+      change.grow = true;
+    } else {
+      Dump(argv[i], change);
     }
-    Dump(argv[i], missing_bytes);
   }
   return 0;
 }

@@ -75,8 +75,8 @@ FileSource::~FileSource() { close(fd_); }
 size_t FileSource::ReadAt(uint64_t offset, void* out, size_t size) const {
   size_t done = 0;
   while (done < size) {
-    const ssize_t got = pread(fd_, static_cast<char*>(out) + done, size - done,
-                              static_cast<off_t>(offset + done));
+    const ssize_t got =
+        pread(fd_, static_cast<char*>(out) + done, size - done, static_cast<off_t>(offset + done));
     if (got == 0) break;
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) ThrowErrno(path_, "cannot read", errno);

@@ -1,7 +1,7 @@
 // Where the reader's bytes come from: a regular file read with pread, or memory for fuzzing.
 //
-// Reading instead of mapping is deliberate: a file that shrinks while it is read gives a short read,
-// which becomes a typed error; a mapping would give SIGBUS.
+// Reading instead of mapping is deliberate: a file that shrinks while it is read gives a short
+// read, which becomes a typed error; a mapping would give SIGBUS.
 #pragma once
 
 #include <cstddef>

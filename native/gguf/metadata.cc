@@ -1,6 +1,7 @@
 #include "gguf/metadata.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/checked.h"
@@ -9,7 +10,7 @@
 namespace ellm::gguf {
 namespace {
 
-constexpr uint64_t kMaxKeyBytes = 65535;  // Source: ggml docs/gguf.md, gguf_metadata_kv_t
+constexpr uint64_t kMaxKeyBytes = 65535;            // Source: ggml docs/gguf.md, gguf_metadata_kv_t
 constexpr uint64_t kMinEntryBytes = 8 + 1 + 4 + 1;  // key length, key, value type, value
 
 uint64_t ReadLength(Cursor& cursor, const char* what) {
@@ -38,25 +39,24 @@ bool ReadBool(Cursor& cursor, const char* what) {
 }
 
 NumericArray ReadNumbers(Cursor& cursor, ValueType element, uint64_t count, const char* what) {
-  const std::optional<uint64_t> size = CheckedMul(count, FixedBytes(element));
   // A product that wraps is larger than any file; the largest number says so.
-  cursor.Require(size.value_or(UINT64_MAX), what);
+  const uint64_t size = CheckedMul(count, FixedBytes(element)).value_or(UINT64_MAX);
+  cursor.Require(size, what);
   const uint64_t offset = cursor.offset();
-  NumericArray array{element, std::vector<uint8_t>(*size)};
-  cursor.ReadBytes(array.bytes.data(), *size, what);
+  NumericArray array{element, std::vector<uint8_t>(size)};
+  cursor.ReadBytes(array.bytes.data(), size, what);
   if (element != ValueType::kBool) return array;
   const auto bad = std::ranges::find_if(array.bytes, [](uint8_t byte) { return byte > 1; });
   if (bad != array.bytes.end()) {
-    throw cursor.Invalid(what, offset + (bad - array.bytes.begin()),
-                         "bool " + std::to_string(*bad), "0 or 1");
+    throw cursor.Invalid(what, offset + (bad - array.bytes.begin()), "bool " + std::to_string(*bad),
+                         "0 or 1");
   }
   return array;
 }
 
 StringArray ReadStrings(Cursor& cursor, uint64_t count, const char* what) {
   // Each string takes at least its length, so a hostile count fails here, before any allocation.
-  const std::optional<uint64_t> least = CheckedMul(count, sizeof(uint64_t));
-  cursor.Require(least.value_or(UINT64_MAX), what);
+  cursor.Require(CheckedMul(count, sizeof(uint64_t)).value_or(UINT64_MAX), what);
   StringArray array;
   array.ends.reserve(count);
   for (uint64_t i = 0; i < count; ++i) {
@@ -114,6 +114,7 @@ Value ReadValue(Cursor& cursor, ValueType type, uint64_t type_offset, const char
 void RequireUniqueKeys(const Cursor& cursor, const Metadata& metadata) {
   // Sorting costs n log n for any file; a hash table could be made quadratic by a hostile one.
   std::vector<const Entry*> entries;
+  entries.reserve(metadata.size());
   for (const Entry& entry : metadata) entries.push_back(&entry);
   std::ranges::stable_sort(entries, {}, &Entry::key);
   const auto same = [](const Entry* a, const Entry* b) { return a->key == b->key; };
@@ -180,8 +181,7 @@ std::string ReadName(Cursor& cursor, const char* what, uint64_t max_bytes) {
 }
 
 Metadata ReadMetadata(Cursor& cursor, uint64_t count) {
-  const std::optional<uint64_t> least = CheckedMul(count, kMinEntryBytes);
-  cursor.Require(least.value_or(UINT64_MAX), "the metadata");
+  cursor.Require(CheckedMul(count, kMinEntryBytes).value_or(UINT64_MAX), "the metadata");
   Metadata metadata;
   for (uint64_t i = 0; i < count; ++i) {
     Entry entry;

@@ -54,8 +54,7 @@ struct StringArray {
   bool operator==(const StringArray&) const = default;
 };
 
-using Value =
-    std::variant<bool, uint64_t, int64_t, double, std::string, NumericArray, StringArray>;
+using Value = std::variant<bool, uint64_t, int64_t, double, std::string, NumericArray, StringArray>;
 
 struct Entry {
   std::string key;

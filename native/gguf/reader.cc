@@ -152,9 +152,9 @@ uint64_t SizeOf(const Cursor& cursor, const Tensor& tensor, const std::string& w
   const WeightFormat& format = *tensor.format;
   const uint64_t cols = tensor.shape.back();
   if (cols % format.block_elements != 0) {
-    throw cursor.Invalid(what, tensor.name_offset, "rows of " + std::to_string(cols) + " elements",
-                         "a multiple of " + std::to_string(format.block_elements) +
-                             ", the block of " + format.name);
+    throw cursor.Invalid(
+        what, tensor.name_offset, "rows of " + std::to_string(cols) + " elements",
+        "a multiple of " + std::to_string(format.block_elements) + ", the block of " + format.name);
   }
   uint64_t elements = 1;
   for (const uint64_t dim : tensor.shape) elements *= dim;  // ReadShape has bounded the product
@@ -181,6 +181,7 @@ Placed ReadTensor(const ByteSource& source, Cursor& cursor) {
 
 void RequireUniqueNames(const Cursor& cursor, const std::vector<Placed>& placed) {
   std::vector<const Tensor*> tensors;
+  tensors.reserve(placed.size());
   for (const Placed& one : placed) tensors.push_back(&one.tensor);
   std::ranges::stable_sort(tensors, {}, &Tensor::name);
   const auto same = [](const Tensor* a, const Tensor* b) { return a->name == b->name; };
@@ -202,8 +203,7 @@ void Place(const Cursor& cursor, Placed& placed, uint64_t data_start, uint64_t a
                          "a multiple of the alignment " + std::to_string(alignment));
   }
   const std::optional<uint64_t> start = CheckedAdd(data_start, tensor.offset);
-  const std::optional<uint64_t> end =
-      start ? CheckedAdd(*start, tensor.size_bytes) : std::nullopt;
+  const std::optional<uint64_t> end = start ? CheckedAdd(*start, tensor.size_bytes) : std::nullopt;
   if (!end || *end > file_size) {
     const uint64_t room = file_size > data_start ? file_size - data_start : 0;
     throw cursor.Invalid(what, placed.offset_field, found + " and " + Bytes(tensor.size_bytes),
@@ -213,38 +213,37 @@ void Place(const Cursor& cursor, Placed& placed, uint64_t data_start, uint64_t a
 }
 
 // Each tensor starts where the one before it ends, rounded up to the alignment.
-void RequireContiguous(const Cursor& cursor, const std::vector<Placed>& placed,
-                       uint64_t data_start, uint64_t alignment) {
+void RequireContiguous(const Cursor& cursor, const std::vector<Placed>& placed, uint64_t data_start,
+                       uint64_t alignment) {
   std::vector<const Placed*> order;
+  order.reserve(placed.size());
   for (const Placed& one : placed) order.push_back(&one);
   std::ranges::stable_sort(order, {}, [](const Placed* one) { return one->tensor.offset; });
-  uint64_t end = data_start;
+  uint64_t end = 0;  // in the data section, as all offsets here
   const Tensor* before = nullptr;
   for (const Placed* one : order) {
     const Tensor& tensor = one->tensor;
-    // Cannot wrap: both are multiples of the alignment away from data_start, and inside the file.
-    const uint64_t expected = data_start + *CheckedAlignUp(end - data_start, alignment);
-    if (tensor.offset != expected) {
+    const uint64_t offset = tensor.offset - data_start;
+    const uint64_t expected = CheckedAlignUp(end, alignment).value_or(UINT64_MAX);
+    if (offset != expected) {
       const std::string neighbour = before ? " after tensor " + Quoted(before->name) : "";
       throw cursor.Invalid("tensor " + Quoted(tensor.name), one->offset_field,
-                           "data offset " + std::to_string(tensor.offset - data_start) +
-                               (tensor.offset < end ? ", an overlap" : ", a gap") + neighbour,
-                           "data offset " + std::to_string(expected - data_start));
+                           "data offset " + std::to_string(offset) +
+                               (offset < end ? ", an overlap" : ", a gap") + neighbour,
+                           "data offset " + std::to_string(expected));
     }
-    end = tensor.offset + tensor.size_bytes;
+    end = offset + tensor.size_bytes;  // Place has bounded it by the size of the file
     before = &tensor;
   }
 }
 
 std::vector<Tensor> ReadTensors(const ByteSource& source, Cursor& cursor, uint64_t count,
                                 uint64_t alignment) {
-  const std::optional<uint64_t> least = CheckedMul(count, kMinTensorBytes);
-  cursor.Require(least.value_or(UINT64_MAX), "the tensor list");
+  cursor.Require(CheckedMul(count, kMinTensorBytes).value_or(UINT64_MAX), "the tensor list");
   std::vector<Placed> placed;
   for (uint64_t i = 0; i < count; ++i) placed.push_back(ReadTensor(source, cursor));
   RequireUniqueNames(cursor, placed);
-  // Cannot wrap: the header is at most kMaxHeaderBytes.
-  const uint64_t data_start = *CheckedAlignUp(cursor.offset(), alignment);
+  const uint64_t data_start = CheckedAlignUp(cursor.offset(), alignment).value_or(UINT64_MAX);
   for (Placed& one : placed) Place(cursor, one, data_start, alignment, source.size());
   RequireContiguous(cursor, placed, data_start, alignment);
   std::vector<Tensor> tensors;

@@ -1,7 +1,8 @@
 // Reads and checks the header of one GGUF file (version 2 or 3, little-endian).
 //
 // Files are untrusted: every count and size is checked against the real size of the file before it
-// is used, and a file that breaks a rule ends in an `Error` naming file, offset, found and expected.
+// is used, and a file that breaks a rule ends in an `Error` naming file, offset, found and
+// expected.
 //
 // Source: ggml docs/gguf.md. Stricter than it in one point, like llama.cpp: tensors lie one after
 // the other, each at the next multiple of the alignment, so overlaps and hidden gaps are refused.

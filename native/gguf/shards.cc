@@ -1,7 +1,6 @@
 #include "gguf/shards.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -18,6 +17,11 @@ constexpr char kTensorsKey[] = "split.tensors.count";
 constexpr uint64_t kMaxShards = 65535;  // split.count is a u16
 constexpr uint64_t kMaxTensors = INT32_MAX;
 
+std::string FiveDigits(uint64_t number) {
+  const std::string digits = std::to_string(number);
+  return std::string(5 - std::min<size_t>(5, digits.size()), '0') + digits;
+}
+
 // `prefix`-00001-of-00003.gguf
 struct ShardName {
   std::string prefix;
@@ -25,10 +29,7 @@ struct ShardName {
   uint64_t count;
 
   std::string Path(uint64_t shard_number) const {
-    char tail[32];
-    std::snprintf(tail, sizeof tail, "-%05u-of-%05u.gguf", static_cast<unsigned>(shard_number),
-                  static_cast<unsigned>(count));
-    return prefix + tail;
+    return prefix + "-" + FiveDigits(shard_number) + "-of-" + FiveDigits(count) + ".gguf";
   }
 };
 
@@ -39,7 +40,7 @@ struct Split {
   uint64_t tensors;  // in all shards together
 };
 
-std::optional<uint64_t> FiveDigits(std::string_view text) {
+std::optional<uint64_t> ParseDigits(std::string_view text) {
   uint64_t number = 0;
   for (const char c : text) {
     if (c < '0' || c > '9') return std::nullopt;
@@ -56,14 +57,15 @@ std::optional<ShardName> ParseShardName(const std::string& path) {
   if (tail[0] != '-' || tail.substr(6, 4) != "-of-" || tail.substr(15) != ".gguf") {
     return std::nullopt;
   }
-  const auto number = FiveDigits(tail.substr(1, 5));
-  const auto count = FiveDigits(tail.substr(10, 5));
+  const auto number = ParseDigits(tail.substr(1, 5));
+  const auto count = ParseDigits(tail.substr(10, 5));
   if (!number || !count || *number < 1 || *number > *count) return std::nullopt;
   return ShardName{path.substr(0, start), *number, *count};
 }
 
 // The value of an integer entry, checked against its range.
-uint64_t IntegerOf(const ByteSource& source, const Entry& entry, uint64_t minimum, uint64_t maximum) {
+uint64_t IntegerOf(const ByteSource& source, const Entry& entry, uint64_t minimum,
+                   uint64_t maximum) {
   const std::string range =
       "an integer from " + std::to_string(minimum) + " to " + std::to_string(maximum);
   const std::string what = "metadata " + Quoted(entry.key);
@@ -87,7 +89,7 @@ uint64_t IntegerOf(const ByteSource& source, const Entry& entry, uint64_t minimu
 const Entry& Require(const ByteSource& source, const Metadata& metadata, const char* key) {
   if (const Entry* entry = Find(metadata, key)) return *entry;
   throw Invalid(source, "metadata of a shard", 0, std::string("no key '") + key + "'",
-                       "split.no, split.count and split.tensors.count in every shard");
+                "split.no, split.count and split.tensors.count in every shard");
 }
 
 // What the file says, or nothing for a file that is not one of several.
@@ -102,12 +104,11 @@ std::optional<Split> SplitOf(const ByteSource& source, const Metadata& metadata)
   return split;
 }
 
-void RequireEqual(const ByteSource& source, const Metadata& metadata, const char* key, uint64_t found,
-                  uint64_t expected) {
+void RequireEqual(const ByteSource& source, const Metadata& metadata, const char* key,
+                  uint64_t found, uint64_t expected) {
   if (found == expected) return;
   throw Invalid(source, std::string("metadata '") + key + "' of a shard",
-                       Find(metadata, key)->value_offset, std::to_string(found),
-                       std::to_string(expected));
+                Find(metadata, key)->value_offset, std::to_string(found), std::to_string(expected));
 }
 
 // A later shard may repeat the first one's keys, but not contradict them. The keys of the set are
@@ -118,7 +119,7 @@ void RequireSameModel(const ByteSource& source, const Metadata& metadata, const 
     const Entry* other = Find(first, entry.key);
     if (other == nullptr || other->value == entry.value) continue;
     throw Invalid(source, "metadata " + Quoted(entry.key) + " of a shard", entry.value_offset,
-                         "another value than in the first shard", "shards of one model");
+                  "another value than in the first shard", "shards of one model");
   }
 }
 
@@ -135,7 +136,7 @@ class Joiner {
     model_.version = header.version;
     model_.metadata = std::move(header.metadata);
     Append(*source, header);
-    if (!split) return std::move(model_);
+    if (!split || !name) return std::move(model_);  // a split without a name was refused above
     for (uint64_t number = 1; number < split->count; ++number) {
       AppendShard(name->Path(number + 1), number, *split);
     }
@@ -150,23 +151,23 @@ class Joiner {
                            const std::optional<ShardName>& name) {
     if (!split) {
       if (!name || name->count <= 1) return;
-      throw Invalid(source, "metadata of a shard", 0, std::string("no key '") + kCountKey + "'",
-                           std::string(kCountKey) + " " + std::to_string(name->count) +
-                               ", as the file's name says");
+      throw Invalid(
+          source, "metadata of a shard", 0, std::string("no key '") + kCountKey + "'",
+          std::string(kCountKey) + " " + std::to_string(name->count) + ", as the file's name says");
     }
     const Entry& count = *Find(metadata, kCountKey);
     if (!name || name->count != split->count) {
-      throw Invalid(source, "one of several shards", count.value_offset,
-                           std::string(kCountKey) + " " + std::to_string(split->count),
-                           "a file name that ends in " +
-                               ShardName{"", 0, split->count}.Path(split->number + 1));
+      throw Invalid(
+          source, "one of several shards", count.value_offset,
+          std::string(kCountKey) + " " + std::to_string(split->count),
+          "a file name that ends in " + ShardName{"", 0, split->count}.Path(split->number + 1));
     }
     RequireEqual(source, metadata, kNumberKey, split->number, name->number - 1);
     if (split->number == 0) return;
-    throw Invalid(source, "one of several shards", Find(metadata, kNumberKey)->value_offset,
-                         "shard " + std::to_string(split->number + 1) + " of " +
-                             std::to_string(split->count),
-                         "the first; open " + name->Path(1) + " instead");
+    throw Invalid(
+        source, "one of several shards", Find(metadata, kNumberKey)->value_offset,
+        "shard " + std::to_string(split->number + 1) + " of " + std::to_string(split->count),
+        "the first; open " + name->Path(1) + " instead");
   }
 
   void AppendShard(const std::string& path, uint64_t number, const Split& first) {
@@ -197,6 +198,7 @@ class Joiner {
 
   void RequireComplete(const ByteSource& source, const Split& split) const {
     std::vector<const ModelTensor*> order;
+    order.reserve(model_.tensors.size());
     for (const ModelTensor& one : model_.tensors) order.push_back(&one);
     const auto name = [](const ModelTensor* one) -> const std::string& { return one->tensor.name; };
     std::ranges::stable_sort(order, {}, name);
@@ -209,8 +211,8 @@ class Joiner {
     }
     if (model_.tensors.size() == split.tensors) return;
     throw Invalid(source, "tensors of all shards", Find(model_.metadata, kTensorsKey)->value_offset,
-                         std::to_string(model_.tensors.size()) + " tensors",
-                         std::to_string(split.tensors) + ", as split.tensors.count says");
+                  std::to_string(model_.tensors.size()) + " tensors",
+                  std::to_string(split.tensors) + ", as split.tensors.count says");
   }
 
   const std::string& path_;

@@ -27,7 +27,7 @@ struct ModelTensor {
 };
 
 struct Model {
-  uint32_t version;
+  uint32_t version = 0;
   Metadata metadata;  // the first shard's
   std::vector<ModelTensor> tensors;
   std::vector<Shard> shards;

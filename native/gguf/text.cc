@@ -70,7 +70,7 @@ std::string Quoted(std::string_view text) {
       out += kHex[byte & 15];
     }
   }
-  out += "'";
+  out += '\'';
   if (text.size() > kQuotedLimit) out += "... (" + Bytes(text.size()) + ")";
   return out;
 }

@@ -13,17 +13,19 @@ inline constexpr int kTileRows = 16;
 inline constexpr int kGroup = 32;          // activations per int8 scale
 inline constexpr int kMaxLinearRows = 8;   // activation rows one kernel call handles
 
-// Rows of activations in int8, one scale per group of 32.
+// Rows of activations as x = scale * q + centre, q int8, scale and centre per group of 32.
 //
-// Per row, in this order: int8 q[cols]; float scale[cols/32]; float scaled_sum[cols/32] = scale times
-// the group's sum of q; int32 negative_sum[cols/32]; int32 negative_half_sum[cols/16].
+// Per row, in this order: int8 q[cols]; float scale[cols/32]; float centre[cols/32]; float
+// scaled_sum[cols/32] = scale * sum of q; int32 negative_sum[cols/32]; int32 negative_half_sum[cols/16].
+// Rejected: symmetric int8 without a centre. One outlier of a group then sets the range on both
+// sides; on SmolLM2 that costs 1.7 times the error of the log-probabilities.
 struct QuantizedRows {
   const uint8_t* data;
   int64_t row_bytes;
   int64_t cols;
 
   static constexpr int64_t bytes_per_row(int64_t cols) {
-    return (cols + cols / kGroup * 20 + 63) / 64 * 64;
+    return (cols + cols / kGroup * 24 + 63) / 64 * 64;
   }
 };
 

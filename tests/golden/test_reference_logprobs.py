@@ -78,6 +78,7 @@ def test_small_models_agree_with_the_float32_truth(name: str) -> None:
 
 
 @pytest.mark.models
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", LARGE_MODELS)
 def test_large_models_agree_with_the_float32_truth(name: str) -> None:
     assert_agrees(name, keep_weights=False)

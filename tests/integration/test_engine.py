@@ -1,6 +1,8 @@
 """The engine over an executor whose logits reveal any mistake in blocks, positions or order."""
 
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -35,7 +37,7 @@ def make(executor=None, *, tokenizer=TOKENIZER, **options):
 
 
 def free_blocks(llm):
-    return llm._core.pool.num_free
+    return llm._open.core.pool.num_free
 
 
 def raise_at(step, error):
@@ -198,6 +200,8 @@ def test_bad_prompt_is_refused_and_the_next_answer_is_unchanged(prompt):
 def test_context_larger_than_model_or_cache_is_refused():
     with pytest.raises(ConfigError, match="context_tokens is 513"):
         make(context_tokens=513)
+    with pytest.raises(ConfigError, match="rows_per_chunk is 0"):
+        make(rows_per_chunk=0)
     with pytest.raises(ConfigError, match=r"2\.\.128"):
         make(FakeExecutor(num_blocks=2), context_tokens=129)
 
@@ -391,8 +395,19 @@ def test_closed_engine_refuses_requests():
         streaming = llm.stream(PROMPT, GREEDY)
         next(streaming)
     assert [chunk.finish_reason for chunk in streaming] == ["abort"]
-    for call in (llm.generate, llm.score):
+    for call in (llm.generate, llm.score, llm.stream, lambda _: llm.config):
         with pytest.raises(RequestError, match="closed"):
             call(PROMPT)
     llm.close()
     llm.abort()
+
+
+def test_closing_lets_go_of_the_executor():
+    executor = FakeExecutor()
+    gone = weakref.ref(executor)
+    llm = make(executor)
+    llm.generate(PROMPT, GREEDY)
+    del executor
+    llm.close()
+    gc.collect()
+    assert gone() is None

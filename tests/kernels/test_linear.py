@@ -60,11 +60,10 @@ def test_image_is_no_larger_than_the_file(name):
 def quantized(x):
     """Activations as the integer kernels see them, in float64."""
     groups = x.astype(np.float64).reshape(x.shape[0], -1, 32)
-    scale = (np.abs(groups).max(-1, keepdims=True).astype(np.float32) / np.float32(127)).astype(
-        np.float64
-    )
-    codes = np.rint(np.divide(groups, scale, out=np.zeros_like(groups), where=scale > 0))
-    return (np.clip(codes, -127, 127) * scale).reshape(x.shape)
+    low, high = groups.min(-1, keepdims=True), groups.max(-1, keepdims=True)
+    centre, scale = (low + high) / 2, (high - low) / 254
+    codes = np.rint(np.divide(groups - centre, scale, out=np.zeros_like(groups), where=scale > 0))
+    return (codes * scale + centre).reshape(x.shape), scale.repeat(32, -1).reshape(x.shape)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -76,14 +75,13 @@ def test_product_is_right(name, isa, rows, blocks):
     x = rng.standard_normal((9, cols), dtype=np.float32)
     y = native.multiply(name, isa, image_of(name, data, rows, cols), x, rows)
     weights = decode(name, data, (rows, cols)).astype(np.float64)
-    inputs = quantized(x) if INTEGER[name] else x.astype(np.float64)
-    # Each of the cols fused steps rounds once; scales are products of up to three roundings. A code
+    inputs, steps = quantized(x) if INTEGER[name] else (x.astype(np.float64), np.zeros_like(x))
+    # Each of the cols fused steps rounds once; scales and centres are up to four roundings. A code
     # that lies within rounding of a half may fall to either side: one step of its scale.
-    magnitude = np.abs(inputs) @ np.abs(weights).T
+    magnitude = (np.abs(inputs) + 127 * steps) @ np.abs(weights).T
     bound = np.finfo(np.float32).eps * (cols + 4) * magnitude
     if INTEGER[name]:
-        steps = (np.abs(x).reshape(9, -1, 32).max(-1) / 127).repeat(32, -1)
-        near_half = np.abs(np.abs(np.mod(x / steps, 1)) - 0.5) < 1e-4
+        near_half = np.abs(np.abs(x - inputs) / steps - 0.5) < 1e-4
         bound = bound + (near_half * steps) @ np.abs(weights).T
     assert np.all(np.abs(y - inputs @ weights.T) <= bound + 1e-30)
 

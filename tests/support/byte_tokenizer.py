@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ellm.tokenizers.tokenizer import Tokenizer
+from tests.support.tiny_gguf import byte_characters
 
 BOS, END = 256, 257
 VOCAB_SIZE = 258
@@ -17,7 +18,7 @@ def byte_tokenizer(*, add_bos: bool = False, chat_template: bool = True) -> Toke
     metadata: dict[str, object] = {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
-        "tokenizer.ggml.tokens": [*_byte_pieces(), "<s>", "</s>"],
+        "tokenizer.ggml.tokens": [*byte_characters(), "<s>", "</s>"],
         "tokenizer.ggml.token_type": [1] * 256 + [3, 3],
         "tokenizer.ggml.merges": [],
         "tokenizer.ggml.bos_token_id": BOS,
@@ -27,13 +28,3 @@ def byte_tokenizer(*, add_bos: bool = False, chat_template: bool = True) -> Toke
     if chat_template:
         metadata["tokenizer.chat_template"] = CHAT_TEMPLATE
     return Tokenizer.from_gguf(metadata)
-
-
-def _byte_pieces() -> list[str]:
-    """Return GPT-2's printable stand-ins for the bytes 0..255.
-
-    Source: openai/gpt-2 `src/encoder.py`, bytes_to_unicode.
-    """
-    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = iter(range(256, 512))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]

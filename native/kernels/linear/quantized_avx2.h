@@ -85,6 +85,14 @@ inline __m256i offset_start(const int32_t* negative_sum) {
   return _mm256_set1_epi32(*negative_sum * F::kOffset);
 }
 
+constexpr int8_t kOnes[4] = {1, 1, 1, 1};
+
+// Start of the sum of codes of a scale group, so that it comes out without the offset.
+template <class F>
+inline __m256i code_sum_start() {
+  return _mm256_set1_epi32(F::kBits == 8 ? 0 : -F::kOffset * (F::kHalfGroups ? 16 : 32));
+}
+
 template <class F, int kRows>
 void linear_half_tile(const LinearArgs& args, int half, int first_row) {
   using Planes = CodePlanes<F::kBits>;
@@ -99,7 +107,7 @@ void linear_half_tile(const LinearArgs& args, int half, int first_row) {
     d[t] = reinterpret_cast<const float*>(q[t] + args.cols);
     sum[t] = _mm256_setzero_ps();
   }
-  const auto negative_sums = [&](int t) { return reinterpret_cast<const int32_t*>(d[t] + 2 * groups); };
+  const auto negative_sums = [&](int t) { return reinterpret_cast<const int32_t*>(d[t] + 3 * groups); };
   for (int64_t g = 0; g < groups; ++g) {
     const uint8_t* low = Planes::low(args.tile, g);
     const uint8_t* high = Planes::high(args.tile, groups, g);
@@ -108,6 +116,8 @@ void linear_half_tile(const LinearArgs& args, int half, int first_row) {
     for (int t = 0; t < kRows; ++t) {
       dot[t] = offset_start<F>(F::kHalfGroups ? negative_sums(t) + groups + 2 * g : negative_sums(t) + g);
     }
+    __m256i code_sum = code_sum_start<F>();
+    __m256 weight_sum = _mm256_setzero_ps();
     for (int z = 0; z < 4; ++z) {
       __m256i even, odd;
       unpack_quads<F::kBits>(low, high, z, half, &even, &odd);
@@ -115,7 +125,11 @@ void linear_half_tile(const LinearArgs& args, int half, int first_row) {
         dot[t] = dot_quads<F::kBits>(dot[t], even, q[t] + g * kGroup + z * 8);
         dot[t] = dot_quads<F::kBits>(dot[t], odd, q[t] + g * kGroup + z * 8 + 4);
       }
+      code_sum = dot_quads<F::kBits>(code_sum, even, kOnes);
+      code_sum = dot_quads<F::kBits>(code_sum, odd, kOnes);
       if (F::kHalfGroups && z == 1) {
+        weight_sum = _mm256_mul_ps(scales.d, _mm256_cvtepi32_ps(code_sum));
+        code_sum = code_sum_start<F>();
         for (int t = 0; t < kRows; ++t) {
           const __m256 scale = _mm256_mul_ps(scales.d, _mm256_set1_ps(d[t][g]));
           sum[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[t]), scale, sum[t]);
@@ -123,13 +137,16 @@ void linear_half_tile(const LinearArgs& args, int half, int first_row) {
         }
       }
     }
+    weight_sum = _mm256_fmadd_ps(F::kHalfGroups ? scales.m : scales.d, _mm256_cvtepi32_ps(code_sum), weight_sum);
+    if constexpr (F::kHasMin) weight_sum = _mm256_fmadd_ps(scales.m, _mm256_set1_ps(-32.0f), weight_sum);
     for (int t = 0; t < kRows; ++t) {
       const __m256 last = F::kHalfGroups ? scales.m : scales.d;
       const __m256 scale = _mm256_mul_ps(last, _mm256_set1_ps(d[t][g]));
       sum[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[t]), scale, sum[t]);
       if constexpr (F::kHasMin) {
-        sum[t] = _mm256_fnmadd_ps(scales.m, _mm256_set1_ps(d[t][groups + g]), sum[t]);
+        sum[t] = _mm256_fnmadd_ps(scales.m, _mm256_set1_ps(d[t][2 * groups + g]), sum[t]);
       }
+      sum[t] = _mm256_fmadd_ps(weight_sum, _mm256_set1_ps(d[t][groups + g]), sum[t]);
     }
   }
   for (int t = 0; t < kRows; ++t) {

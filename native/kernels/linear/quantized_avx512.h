@@ -67,6 +67,12 @@ inline __m512i offset_start(const int32_t* negative_sum) {
   return _mm512_slli_epi32(_mm512_set1_epi32(*negative_sum), log2_of(F::kOffset));
 }
 
+// Start of the sum of codes of a scale group, so that it comes out without the offset.
+template <class F>
+inline __m512i code_sum_start() {
+  return _mm512_set1_epi32(-F::kOffset * (F::kHalfGroups ? 16 : 32));
+}
+
 template <class F, int kRows>
 void linear_rows(const LinearArgs& args) {
   using Planes = CodePlanes<F::kBits>;
@@ -85,10 +91,12 @@ void linear_rows(const LinearArgs& args) {
     const uint8_t* high = Planes::high(args.tile, groups, g);
     const GroupScales scales = F::scales(scale_plane, g);
     __m512i dot[kRows];
-    const auto negative_sums = [&](int t) { return reinterpret_cast<const int32_t*>(d[t] + 2 * groups); };
+    const auto negative_sums = [&](int t) { return reinterpret_cast<const int32_t*>(d[t] + 3 * groups); };
     for (int t = 0; t < kRows; ++t) {
       dot[t] = offset_start<F>(F::kHalfGroups ? negative_sums(t) + groups + 2 * g : negative_sums(t) + g);
     }
+    __m512i code_sum = code_sum_start<F>();
+    __m512 weight_sum = _mm512_setzero_ps();
     for (int z = 0; z < 4; ++z) {
       __m512i even, odd;
       unpack_quads<F::kBits>(low, high, z, &even, &odd);
@@ -96,7 +104,11 @@ void linear_rows(const LinearArgs& args) {
         dot[t] = _mm512_dpbusd_epi32(dot[t], even, broadcast_quad(q[t] + g * kGroup + z * 8));
         dot[t] = _mm512_dpbusd_epi32(dot[t], odd, broadcast_quad(q[t] + g * kGroup + z * 8 + 4));
       }
+      code_sum = _mm512_dpbusd_epi32(code_sum, even, _mm512_set1_epi8(1));
+      code_sum = _mm512_dpbusd_epi32(code_sum, odd, _mm512_set1_epi8(1));
       if (F::kHalfGroups && z == 1) {
+        weight_sum = _mm512_mul_ps(scales.d, _mm512_cvtepi32_ps(code_sum));
+        code_sum = code_sum_start<F>();
         for (int t = 0; t < kRows; ++t) {
           const __m512 scale = _mm512_mul_ps(scales.d, _mm512_set1_ps(d[t][g]));
           sum[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t]), scale, sum[t]);
@@ -104,13 +116,16 @@ void linear_rows(const LinearArgs& args) {
         }
       }
     }
+    weight_sum = _mm512_fmadd_ps(F::kHalfGroups ? scales.m : scales.d, _mm512_cvtepi32_ps(code_sum), weight_sum);
+    if constexpr (F::kHasMin) weight_sum = _mm512_fmadd_ps(scales.m, _mm512_set1_ps(-32.0f), weight_sum);
     for (int t = 0; t < kRows; ++t) {
       const __m512 last = F::kHalfGroups ? scales.m : scales.d;
       const __m512 scale = _mm512_mul_ps(last, _mm512_set1_ps(d[t][g]));
       sum[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t]), scale, sum[t]);
       if constexpr (F::kHasMin) {
-        sum[t] = _mm512_fnmadd_ps(scales.m, _mm512_set1_ps(d[t][groups + g]), sum[t]);
+        sum[t] = _mm512_fnmadd_ps(scales.m, _mm512_set1_ps(d[t][2 * groups + g]), sum[t]);
       }
+      sum[t] = _mm512_fmadd_ps(weight_sum, _mm512_set1_ps(d[t][groups + g]), sum[t]);
     }
   }
   for (int t = 0; t < kRows; ++t) _mm512_storeu_ps(args.out + t * args.out_stride, sum[t]);

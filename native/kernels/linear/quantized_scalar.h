@@ -31,21 +31,39 @@ inline uint16_t load_u16(const uint8_t* p) {
 }
 inline float load_half(const uint8_t* p) { return f16_to_float(load_u16(p)); }
 
+inline uint32_t load_u32(const uint8_t* p) {
+  uint32_t v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+// Writes the codes of one group, a quad of columns (four bytes of a word) at a time. The planes are
+// zero where they are or-ed to.
 template <int kBits>
-inline void put_code(uint8_t* tile, int64_t groups, int64_t column, int lane, uint8_t code) {
+inline void put_group(uint8_t* tile, int64_t groups, int64_t group, int lane, const uint8_t* codes) {
   using Planes = CodePlanes<kBits>;
-  const int64_t group = column / kGroup;
-  const int quad = static_cast<int>(column % kGroup) / 4;
-  const int byte = lane * 4 + static_cast<int>(column % 4);
-  uint8_t* low = const_cast<uint8_t*>(Planes::low(tile, group));
+  uint8_t* low = const_cast<uint8_t*>(Planes::low(tile, group)) + lane * 4;
   uint8_t* high = const_cast<uint8_t*>(Planes::high(tile, groups, group));
-  if constexpr (kBits == 8) {
-    low[quad * 64 + byte] = code;
-    return;
+  for (int quad = 0; quad < 8; ++quad) {
+    const uint32_t word = load_u32(codes + quad * 4);
+    if constexpr (kBits == 8) {
+      std::memcpy(low + quad * 64, &word, sizeof word);
+      continue;
+    }
+    uint8_t* const low_word = low + quad / 2 * 64;
+    const uint32_t low_bits = load_u32(low_word) | (word & 0x0f0f0f0fu) << (quad % 2 * 4);
+    std::memcpy(low_word, &low_bits, sizeof low_bits);
+    if constexpr (kBits == 5) {
+      // Bit 4 of each byte, gathered into four neighbouring bits.
+      const uint32_t bits = ((word >> 4 & 0x01010101u) * 0x10204080u) >> 28;
+      high[quad * 8 + lane / 2] |= static_cast<uint8_t>(bits << (lane % 2 * 4));
+    }
+    if constexpr (kBits == 6) {
+      uint8_t* const high_word = high + quad / 4 * 64 + lane * 4;
+      const uint32_t high_bits = load_u32(high_word) | (word >> 4 & 0x03030303u) << (quad % 4 * 2);
+      std::memcpy(high_word, &high_bits, sizeof high_bits);
+    }
   }
-  low[quad / 2 * 64 + byte] |= static_cast<uint8_t>((code & 15) << (quad % 2 * 4));
-  if constexpr (kBits == 5) high[quad * 8 + byte / 8] |= static_cast<uint8_t>((code >> 4) << (byte % 8));
-  if constexpr (kBits == 6) high[quad / 4 * 64 + byte] |= static_cast<uint8_t>((code >> 4) << (quad % 4 * 2));
 }
 
 template <int kBits>
@@ -82,8 +100,9 @@ void repack_quantized_tile(const uint8_t* const* rows, int64_t cols, uint8_t* ti
       if (blocks[lane] == nullptr) continue;
       uint8_t codes[F::kBlockWeights];
       F::codes(blocks[lane], codes);
-      for (int i = 0; i < F::kBlockWeights; ++i) {
-        put_code<F::kBits>(tile, groups, block * F::kBlockWeights + i, lane, codes[i]);
+      for (int part = 0; part < F::kBlockWeights / kGroup; ++part) {
+        const int64_t group = block * (F::kBlockWeights / kGroup) + part;
+        put_group<F::kBits>(tile, groups, group, lane, codes + part * kGroup);
       }
     }
     F::repack_scales(blocks, scales + block * F::kScaleBytes);
@@ -105,28 +124,44 @@ void decode_quantized_row(const uint8_t* tile, int lane, int64_t cols, float* ou
 
 // out = sum over scale groups, ascending, of fma(dot, d * activation scale, sum), then for formats
 // with a minimum fma(-m, activation scale * activation sum, sum). The integer dot is exact.
+// A product is the sum, over groups of 32 columns in order, of
+//   fma(dot of codes, d * activation scale, sum)           for each scale group, the dot being exact
+//   fma(-m, activation scale * sum of codes, sum)          for formats with a minimum
+//   fma(sum of the group's weights, activation centre, sum)
 template <class F>
 void quantized_linear(const LinearArgs& args) {
   const int64_t groups = args.cols / kGroup;
   const uint8_t* scales = CodePlanes<F::kBits>::scales(args.tile, groups);
   for (int lane = 0; lane < kTileRows; ++lane) {
     float sum[kMaxLinearRows] = {};
-    for (int64_t begin = 0; begin < args.cols; begin += F::kScaleGroup) {
-      int8_t codes[F::kScaleGroup];
-      for (int i = 0; i < F::kScaleGroup; ++i) {
-        codes[i] = static_cast<int8_t>(get_code<F::kBits>(args.tile, groups, begin + i, lane) - F::kOffset);
+    for (int64_t group = 0; group < groups; ++group) {
+      int8_t codes[kGroup];
+      for (int i = 0; i < kGroup; ++i) {
+        codes[i] = static_cast<int8_t>(get_code<F::kBits>(args.tile, groups, group * kGroup + i, lane) - F::kOffset);
       }
-      const int64_t group = begin / kGroup;
-      const int part = static_cast<int>(begin % F::kBlockWeights) / F::kScaleGroup;
-      const ScaleAndMin s = F::scale(scales, begin / F::kBlockWeights, part, lane);
+      float weight_sum = 0.0f;
+      for (int begin = 0; begin < kGroup; begin += F::kScaleGroup) {
+        const int64_t column = group * kGroup + begin;
+        const int part = static_cast<int>(column % F::kBlockWeights) / F::kScaleGroup;
+        const ScaleAndMin s = F::scale(scales, column / F::kBlockWeights, part, lane);
+        int32_t code_sum = 0;
+        for (int i = 0; i < F::kScaleGroup; ++i) code_sum += codes[begin + i];
+        weight_sum = std::fma(s.d, static_cast<float>(code_sum), weight_sum);
+        if (F::kHasMin) weight_sum = std::fma(s.m, -32.0f, weight_sum);
+        for (int t = 0; t < args.rows; ++t) {
+          const uint8_t* row = args.quantized.data + t * args.quantized.row_bytes;
+          const int8_t* q = reinterpret_cast<const int8_t*>(row) + column;
+          const float* d = reinterpret_cast<const float*>(row + args.cols);
+          int32_t dot = 0;
+          for (int i = 0; i < F::kScaleGroup; ++i) dot += codes[begin + i] * q[i];
+          sum[t] = std::fma(static_cast<float>(dot), s.d * d[group], sum[t]);
+          if (F::kHasMin) sum[t] = std::fma(-s.m, d[2 * groups + group], sum[t]);
+        }
+      }
       for (int t = 0; t < args.rows; ++t) {
         const uint8_t* row = args.quantized.data + t * args.quantized.row_bytes;
-        const int8_t* q = reinterpret_cast<const int8_t*>(row) + begin;
         const float* d = reinterpret_cast<const float*>(row + args.cols);
-        int32_t dot = 0;
-        for (int i = 0; i < F::kScaleGroup; ++i) dot += codes[i] * q[i];
-        sum[t] = std::fma(static_cast<float>(dot), s.d * d[group], sum[t]);
-        if (F::kHasMin) sum[t] = std::fma(-s.m, d[groups + group], sum[t]);
+        sum[t] = std::fma(weight_sum, d[groups + group], sum[t]);
       }
     }
     for (int t = 0; t < args.rows; ++t) args.out[t * args.out_stride + lane] = sum[t];

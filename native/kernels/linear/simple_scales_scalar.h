@@ -56,11 +56,5 @@ inline void nibble_codes(const uint8_t* nibbles, uint32_t high_bits, uint8_t* ou
   }
 }
 
-inline uint32_t load_u32(const uint8_t* p) {
-  uint32_t v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
-}
-
 }  // namespace
 }  // namespace ellm

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ellm import LLM
     from ellm.cli.options import GenerationOptions
     from ellm.formats.gguf import GgufFile
-    from ellm.tokenizers import Tokenizer
+    from ellm.tokenizers.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], None]
 
@@ -57,7 +57,7 @@ def open_gguf(path: Path) -> GgufFile:
 
 def open_text(path: Path) -> ModelText:
     """Return tokenizer and context length of a model file."""
-    from ellm.tokenizers import Tokenizer
+    from ellm.tokenizers.tokenizer import Tokenizer
 
     file = open_gguf(path)
     architecture = file.reader.text("general.architecture")

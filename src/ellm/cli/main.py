@@ -35,20 +35,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     # Imported here so that Ctrl-C during the imports ends without a traceback, too.
-    from typer.exceptions import TyperException
+    from typer.exceptions import Exit, TyperException
+    from typer.main import get_command
 
     from ellm.cli.app import app
     from ellm.errors import EllmError
 
+    command = get_command(app)
+    # Not `app()`: that turns Ctrl-C and a broken pipe into exit statuses of its own.
     try:
-        status = app(arguments, prog_name="ellm", standalone_mode=False)
+        with command.make_context("ellm", arguments) as context:
+            command.invoke(context)
     except EllmError as error:
         _say(f"ellm: {error}")
         return error.exit_code
     except TyperException as error:
         _say_usage(error)
         return error.exit_code
-    return status if isinstance(status, int) else 0
+    except Exit as request:
+        return request.exit_code
+    return 0
 
 
 def _say_usage(error: Exception) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self, overload
 
@@ -35,7 +37,7 @@ class LLM:
 
     def __init__(
         self,
-        model: str | None = None,
+        model: str | os.PathLike[str] | None = None,
         *,
         threads: int | None = None,
         context_tokens: int | None = None,
@@ -75,7 +77,8 @@ class LLM:
         # Not at the top: an engine over other parts works without the compiled core.
         from ellm.engine.loading import load_model
 
-        self._set_up(load_model(model, options, load_progress), options.rows_per_chunk)
+        reference = None if model is None else os.fspath(model)
+        self._set_up(load_model(reference, options, load_progress), options.rows_per_chunk)
 
     @classmethod
     def from_parts(
@@ -91,8 +94,10 @@ class LLM:
         """Return an engine over parts that exist already.
 
         Raises:
-            ConfigError: `context_tokens` is more than the model or the KV blocks hold.
+            ConfigError: `context_tokens` is more than the model or the KV blocks hold, or
+                `rows_per_chunk` is out of range.
         """
+        EngineConfig(rows_per_chunk=rows_per_chunk)
         held = executor.num_blocks * BLOCK_TOKENS
         most = min(config.context_length, held)
         if context_tokens is None:
@@ -104,8 +109,8 @@ class LLM:
         return llm
 
     def _set_up(self, model: LoadedModel, rows_per_chunk: int) -> None:
-        self._model = model
-        self._core: EngineCore | None = EngineCore(model.executor, max_step_rows=rows_per_chunk)
+        core = EngineCore(model.executor, max_step_rows=rows_per_chunk)
+        self._open: _Open | None = _Open(model, core)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -261,7 +266,7 @@ class LLM:
             CapacityError: The text is longer than the context.
             AbortedError: `abort` was called.
         """
-        core = self._opened()
+        core = self._opened().core
         tokens = prompts.token_ids(token_ids, core.vocab_size)
         if len(tokens) < 2:
             raise RequestError(f"scoring needs at least 2 tokens, found {len(tokens)}")
@@ -274,15 +279,16 @@ class LLM:
 
         Answers end with finish reason "abort" and keep what was generated.
         """
-        core = self._core
-        if core is not None:
-            core.abort()
+        if self._open is not None:
+            self._open.core.abort()
 
     def close(self) -> None:
         """End every request and let go of the model; later calls are refused."""
-        self.abort()
-        self._core = None
-        self._model.tokenizer.close()
+        if self._open is None:
+            return
+        self._open.core.abort()
+        self._open.model.tokenizer.close()
+        self._open = None
 
     def __enter__(self) -> Self:
         """Return the engine itself."""
@@ -297,13 +303,17 @@ class LLM:
         """Close the engine."""
         self.close()
 
-    def _opened(self) -> EngineCore:
-        if self._core is None:
+    def _opened(self) -> _Open:
+        if self._open is None:
             raise RequestError("this LLM was closed")
-        return self._core
+        return self._open
+
+    @property
+    def _model(self) -> LoadedModel:
+        return self._opened().model
 
     def _sequence(self, prompt: object, params: SamplingParams) -> TokenSequence:
-        vocab_size = self._opened().vocab_size
+        vocab_size = self._opened().core.vocab_size
         tokens = prompts.encode_prompt(prompt, self._model.tokenizer, vocab_size)
         return new_sequence(tokens, params, self._model, vocab_size=vocab_size)
 
@@ -311,7 +321,7 @@ class LLM:
         self, sequences: list[TokenSequence], progress: ProgressCallback | None
     ) -> Iterator[None]:
         """Step until all of `sequences` are finished, yielding after each step."""
-        core = self._opened()
+        core = self._opened().core
         reporter = ProgressReporter(progress, sum(len(item.prompt) for item in sequences))
         try:
             core.submit(sequences)
@@ -334,6 +344,14 @@ class LLM:
         # Another caller's step may have ended the answer while this one was not asked for more.
         if chunk := cursor.next_chunk():
             yield chunk
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """What closing lets go of."""
+
+    model: LoadedModel
+    core: EngineCore
 
 
 def _raise_error_of(sequences: list[TokenSequence]) -> None:

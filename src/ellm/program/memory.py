@@ -100,7 +100,7 @@ def quantized_slots(source: WeightSource, program: Program) -> set[int]:
 
 
 def _quantized_row_bytes(cols: int) -> int:
-    return -(-(cols + cols // 32 * 20) // 64) * 64
+    return -(-(cols + cols // 32 * 24) // 64) * 64
 
 
 def _attention_scratch(op: Attention, threads: int, max_positions: int, max_rows: int) -> int:

@@ -189,7 +189,7 @@ class NumpyExecutor:
     def _(self, op: Head, step: _Step) -> None:
         x = step[op.x][step.logits_rows]
         normed = numpy_math.rms_norm(x, self._weights(op.norm_weight), op.epsilon)
-        step.logits = numpy_math.linear(normed, self._weights(op.weight), None)
+        step.logits = self._linear(LinearPart(op.weight), normed)
 
     def _linear(self, part: LinearPart, x: Floats) -> Floats:
         bias = None if part.bias is None else self._weights(part.bias)

@@ -35,13 +35,11 @@ def piece_bytes(piece: str) -> bytes:
 def build_byte_level(vocabulary: Vocabulary, rules: PreTokenizer) -> Tokenizer:
     """Build the encoder of plain text: `rules` cut, bytes become characters, merges run.
 
-    Bytes that have no piece of their own are dropped, as llama.cpp does (SmolLM2 lacks 21 that
-    cannot start or continue any common UTF-8 sequence).
+    Bytes that have no piece of their own are dropped, as llama.cpp does. SmolLM2 lacks 21: rare
+    control characters, and first bytes of UTF-8 that no assigned character starts with.
     """
     vocab = {piece: i for i, piece in enumerate(vocabulary.pieces)}
-    model = models.BPE(
-        vocab=vocab, merges=vocabulary.merges, ignore_merges=rules.ignore_merges
-    )
+    model = models.BPE(vocab=vocab, merges=vocabulary.merges, ignore_merges=rules.ignore_merges)
     encoder = Tokenizer(model)
     encoder.pre_tokenizer = pre_tokenizers.Sequence(
         [

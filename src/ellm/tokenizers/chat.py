@@ -54,7 +54,7 @@ class Chat:
             RequestError: A message is malformed or holds something other than text.
             TemplateError: The template failed, refused its input, or ran over a limit.
         """
-        return self._render(plain_messages(messages), add_generation_prompt)
+        return self._render(plain_messages(messages), add_generation_prompt=add_generation_prompt)
 
     def render_safely(
         self, messages: Sequence[Message], *, add_generation_prompt: bool
@@ -71,7 +71,7 @@ class Chat:
             TemplateError: As in `render`, or the two texts differ.
         """
         plain = plain_messages(messages)
-        text = self._render(plain, add_generation_prompt)
+        text = self._render(plain, add_generation_prompt=add_generation_prompt)
         strings = list(user_strings(plain))
         if not any(map(self._control.has_marker, strings)):
             return WrittenChat(text, text)
@@ -83,7 +83,7 @@ class Chat:
         )
         hidden = [map_text(message, mask.hide) for message in plain]
         try:
-            masked = self._render(hidden, add_generation_prompt)
+            masked = self._render(hidden, add_generation_prompt=add_generation_prompt)
         except TemplateError as error:
             raise _untraceable() from error
         if mask.show(masked) != text:
@@ -98,7 +98,9 @@ class Chat:
     def _control(self) -> ControlTokens:
         return ControlTokens(self._control_pieces)
 
-    def _render(self, messages: Sequence[Mapping[str, Plain]], add_generation_prompt: bool) -> str:  # noqa: FBT001
+    def _render(
+        self, messages: Sequence[Mapping[str, Plain]], *, add_generation_prompt: bool
+    ) -> str:
         return self._process.render(
             {
                 **self._variables,

@@ -20,16 +20,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain, islice
 
 from ellm.errors import RequestError
 
-_FIRST_PLANE, _LAST_PLANE = 15, 16
-# The last two code points of each plane are not characters.
-_PRIVATE = [
-    chr(code)
-    for plane in range(_FIRST_PLANE, _LAST_PLANE + 1)
-    for code in range(plane << 16, (plane << 16) + 0xFFFE)
-]
+# Private planes 15 and 16, without the last two code points of each, which are not characters.
+_PRIVATE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
 _FORMATTING = frozenset('"\\') | {chr(code) for code in (*range(0x20), 0x7F)}
 
 
@@ -102,12 +98,13 @@ class Mask:
             for character in frozenset().union(*strings)
             if control.uses(character) or not (character.isspace() or character in _FORMATTING)
         )
-        free = [character for character in _PRIVATE if character not in used]
-        if len(hidden) > len(free):
+        free = (c for c in map(chr, chain(*_PRIVATE)) if c not in used)
+        replacements = list(islice(free, len(hidden)))
+        if len(replacements) < len(hidden):
             raise RequestError(
-                f"the messages hold {len(hidden)} different characters; at most {len(free)} fit"
+                f"the messages hold {len(hidden)} different characters; "
+                f"at most {len(replacements)} can be told apart"
             )
-        replacements = free[: len(hidden)]
         self._hide = str.maketrans(dict(zip(hidden, replacements, strict=True)))
         self._show = str.maketrans(dict(zip(replacements, hidden, strict=True)))
         kept = [literal for literal in literals if not control.touches(literal)]

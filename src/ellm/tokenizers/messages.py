@@ -36,8 +36,7 @@ def map_text(message: Mapping[str, Plain], change: Callable[[str], str]) -> dict
     That is all but the role and those names of fields that are bare names.
     """
     return {
-        key: value if key == "role" else _map_value(value, change)
-        for key, value in message.items()
+        key: value if key == "role" else _map_value(value, change) for key, value in message.items()
     }
 
 
@@ -64,12 +63,14 @@ def _plain_message(index: int, message: Message) -> dict[str, Plain]:
             f"{where}.role must be a name of up to 64 letters, digits, '_', '.' or '-', "
             f"not {str(role)[:80]!r}"
         )
-    plain = {
-        _plain_key(key, where): _plain_value(value, f"{where}.{key}", 0)
-        for key, value in message.items()
-        if key != "content"
-    }
-    return {**plain, "content": _content_text(message.get("content"), f"{where}.content")}
+    plain: dict[str, Plain] = {}
+    for key, value in message.items():
+        name = _plain_key(key, where)
+        inside = f"{where}.{name}"
+        is_content = name == "content"
+        plain[name] = _content_text(value, inside) if is_content else _plain_value(value, inside, 0)
+    plain.setdefault("content", "")
+    return plain
 
 
 def _content_text(content: object, where: str) -> str:

@@ -43,9 +43,7 @@ _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _CASED_LEAD = r"[^\r\n\p{L}\p{N}]?"
 _CASED_TAIL = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_TEKKEN = (
-    rf"{_CASED_LEAD}{_UPPER}*{_LOWER}+|{_CASED_LEAD}{_UPPER}+{_LOWER}*|\p{{N}}|{_CASED_TAIL}"
-)
+_TEKKEN = rf"{_CASED_LEAD}{_UPPER}*{_LOWER}+|{_CASED_LEAD}{_UPPER}+{_LOWER}*|\p{{N}}|{_CASED_TAIL}"
 _GPT4O = (
     rf"{_CASED_LEAD}{_UPPER}*{_LOWER}+{_CONTRACTION}?"
     rf"|{_CASED_LEAD}{_UPPER}+{_LOWER}*{_CONTRACTION}?|\p{{N}}{{1,3}}|{_CASED_TAIL}"
@@ -63,7 +61,9 @@ _QWEN2_RULES = PreTokenizer((_QWEN2,))
 _LLAMA3_RULES = PreTokenizer((_LLAMA3,), ignore_merges=True, add_bos=True)
 _LLAMA3_PLAIN_RULES = PreTokenizer((_LLAMA3,))
 _GPT4O_RULES = PreTokenizer((_GPT4O,))
-_DEEPSEEK3_RULES = PreTokenizer((r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _DEEPSEEK3))
+_DEEPSEEK3_RULES = PreTokenizer(
+    (r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _DEEPSEEK3)
+)
 
 PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "default": _DEFAULT,

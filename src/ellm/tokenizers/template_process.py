@@ -10,9 +10,9 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ellm.errors import TemplateError
 
@@ -44,7 +44,7 @@ class TemplateProcess:
         self._source = source
         self._lock = threading.Lock()
         self._worker: _Worker | None = None
-        self._finalizer: weakref.finalize[..., Self] | None = None
+        self._finalizer: weakref.finalize[..., TemplateProcess] | None = None
         self._literals: list[str] = []
         _LIVE.add(self)
 

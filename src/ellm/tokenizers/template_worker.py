@@ -23,9 +23,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MEMORY_BYTES = 512 << 20
 # The parent stops a slow template by the clock; this ends one whose parent has died.
-CPU_SECONDS = 4
+CPU_SECONDS = 3
 MAX_LITERALS = 512
-MAX_LITERAL_CHARS = 128
+MAX_LITERAL_CHARS = 64
 MAX_ERROR_CHARS = 500
 MAX_DATE_FORMAT_CHARS = 256
 

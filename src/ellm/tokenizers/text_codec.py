@@ -18,6 +18,7 @@ class TextCodec:
         special_ids: Ids of control tokens and of the unknown token: never shown, and matched in
             text only where `parse_special` asks for it.
         control_pieces: Their texts and ids.
+        unknown_id: What stands for text that cannot be encoded, or None where there is no such.
     """
 
     def __init__(
@@ -44,7 +45,8 @@ class TextCodec:
         self.special_ids = vocabulary.ids_of_type(TokenType.CONTROL, TokenType.UNKNOWN)
         # SentencePiece writes characters it has no piece for as the unknown token; nothing else
         # of this kind may ever come out of plain text.
-        self._forbidden = self.special_ids - ({unknown_id} if rules is None else set())
+        self.unknown_id = unknown_id if rules is None else None
+        self._forbidden = self.special_ids - {self.unknown_id}
         self._hidden = self.special_ids | vocabulary.ids_of_type(TokenType.UNUSED)
         self.control_pieces = {self._pieces[i]: i for i in self.special_ids}
         self._control = LiteralMatcher(self.control_pieces)

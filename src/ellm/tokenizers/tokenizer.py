@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ellm.errors import RequestError, TemplateError
-from ellm.tokenizers.chat import Chat, Message
+from ellm.tokenizers.chat import Chat
 from ellm.tokenizers.end_of_turn import end_of_turn_ids
+from ellm.tokenizers.messages import Message
 from ellm.tokenizers.pretokenizers import pre_tokenizer
 from ellm.tokenizers.text_codec import TextCodec
 from ellm.tokenizers.vocabulary import Vocabulary, read_vocabulary
@@ -90,9 +91,7 @@ class Tokenizer:
         """Whether the model says how to write a chat."""
         return self._chat is not None
 
-    def encode(
-        self, text: str, *, parse_special: bool = False, add_bos: bool = False
-    ) -> list[int]:
+    def encode(self, text: str, *, parse_special: bool = False, add_bos: bool = False) -> list[int]:
         """Return the token ids of `text`.
 
         Args:

@@ -144,9 +144,7 @@ class _Reader:
                 f"at most {MAX_PIECE_CHARS}",
             )
         if (total := sum(lengths)) > MAX_VOCABULARY_CHARS:
-            raise self.invalid(
-                key, f"{total} characters in all", f"at most {MAX_VOCABULARY_CHARS}"
-            )
+            raise self.invalid(key, f"{total} characters in all", f"at most {MAX_VOCABULARY_CHARS}")
         # llama.cpp gives empty tokens this name, too: they can be neither matched nor merged.
         pieces = [piece or f"[EMPTY_{i}]" for i, piece in enumerate(pieces)]
         if len(set(pieces)) != len(pieces):

@@ -2,7 +2,7 @@ import logging
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ellm.engine.context import KEPT_FREE_SHARE, choose_context
@@ -55,6 +55,7 @@ def test_context_that_does_not_fit_is_refused_with_bytes_needed_and_there():
         assert shown in message
 
 
+@settings(deadline=None)
 @given(available=st.integers(0, 4_000_000), context_length=st.integers(2, 20_000))
 def test_default_context_is_the_most_that_fits(available, context_length):
     budget = int(available * (1 - KEPT_FREE_SHARE))

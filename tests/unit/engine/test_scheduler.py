@@ -1,6 +1,6 @@
 """Properties of the scheduler over random requests, against what every step must keep."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ellm.config.sampling import SamplingParams
@@ -65,6 +65,7 @@ def check_parts(parts, max_step_rows):
 requests = st.lists(st.tuples(st.integers(1, 200), st.integers(1, 150)), min_size=1, max_size=8)
 
 
+@settings(deadline=None)
 @given(requests=requests, max_step_rows=st.sampled_from([1, 2, 7, 64, 512]), data=st.data())
 def test_all_requests_finish_in_order_within_rows_and_blocks(requests, max_step_rows, data):
     pool = BlockPool(NUM_BLOCKS)
@@ -84,6 +85,7 @@ def test_all_requests_finish_in_order_within_rows_and_blocks(requests, max_step_
     assert scheduler.schedule() == []
 
 
+@settings(deadline=None)
 @given(requests=requests, gone=st.sets(st.integers(0, 7)), steps=st.integers(0, 30))
 def test_removing_anybody_at_any_time_frees_their_blocks(requests, gone, steps):
     pool = BlockPool(NUM_BLOCKS)

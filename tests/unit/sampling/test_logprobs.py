@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ellm.sampling.logprobs import token_logprob
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 999), size=st.integers(1, 300), scale=st.sampled_from([0.1, 1.0, 300.0]))
 def test_logprobs_of_all_tokens_are_a_distribution(seed, size, scale):
     logits = (np.random.default_rng(seed).standard_normal(size) * scale).astype(np.float32)
@@ -13,6 +14,7 @@ def test_logprobs_of_all_tokens_are_a_distribution(seed, size, scale):
     assert sum(shares) == pytest.approx(1, abs=1e-12)
 
 
+@settings(deadline=None)
 @given(
     logits=st.lists(st.integers(-5, 5), min_size=1, max_size=50),
     count=st.integers(0, 20),

@@ -1,5 +1,5 @@
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ellm.config.sampling import SamplingParams
@@ -25,6 +25,7 @@ def naive(logits, params, prompt, answer):
     return result
 
 
+@settings(deadline=None)
 @given(
     params=st.builds(
         SamplingParams,

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -95,6 +95,7 @@ def test_top_p_counts_only_what_top_k_left():
     assert chosen(LOGITS, temperature=1.0, top_p=0.45) == {0, 3}
 
 
+@settings(deadline=None)
 @given(
     logits=hnp.arrays(np.float32, st.integers(1, 9000), elements=st.integers(-6, 6)),
     params=st.builds(
@@ -190,3 +191,11 @@ def test_bias_moves_a_token_up_and_another_out():
 def test_token_the_model_has_not_is_refused(field):
     with pytest.raises(RequestError, match=r"names token 8; the model's ids are 0\.\.7"):
         Sampler(SamplingParams(**field), [0], 8)
+
+
+def test_chosen_tokens_count_for_the_penalties_of_the_next():
+    logits = np.array([3.0, 2.5, 2.0], dtype=np.float32)
+    presence = Sampler(SamplingParams(presence_penalty=0.7), [0], 3)
+    assert [presence.sample(logits) for _ in range(4)] == [0, 1, 0, 0]
+    repetition = Sampler(SamplingParams(repetition_penalty=2.0), [2], 3)
+    assert [repetition.sample(logits) for _ in range(4)] == [0, 1, 0, 0]

@@ -1,7 +1,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ellm.sampling.stop import StopChecker
@@ -25,6 +25,7 @@ def pieces_of(text, cuts):
     return [text[a:b] for a, b in pairwise(borders)]
 
 
+@settings(deadline=None)
 @given(text=texts, stop=stops, cuts=st.lists(st.integers(0, 99), max_size=20))
 def test_text_up_to_the_first_stop_string_however_it_is_cut(text, stop, cuts):
     checker = StopChecker(stop)
@@ -38,6 +39,7 @@ def test_text_up_to_the_first_stop_string_however_it_is_cut(text, stop, cuts):
     assert (shown, checker.found) == expected(text, stop)
 
 
+@settings(deadline=None)
 @given(text=texts, stop=stops)
 def test_withheld_text_is_the_longest_open_start_of_a_stop_string(text, stop):
     checker = StopChecker(stop)
@@ -68,3 +70,16 @@ def test_long_stop_strings_of_one_character_take_linear_time():
     checker = StopChecker(["a" * 1023 + "b", *["a" * n + "c" for n in range(1000, 1015)]])
     shown = sum(len(checker.push("a" * 4)) for _ in range(20_000))
     assert shown == 80_000 - 1023
+
+
+def test_longest_of_the_strings_that_are_complete_together_counts():
+    for stop in (["c", "bc"], ["bc", "c"]):
+        checker = StopChecker(stop)
+        assert checker.push("abcd") == "a"
+        assert checker.found == "bc"
+
+
+def test_string_that_is_complete_first_counts_even_if_another_began_earlier():
+    checker = StopChecker(["abcd", "bc"])
+    assert checker.push("xabcd") == "xa"
+    assert checker.found == "bc"

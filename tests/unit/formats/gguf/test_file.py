@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +90,22 @@ def test_header_larger_than_the_read_window(tmp_path: Path) -> None:
     assert model.metadata["tokens"] == tokens
     np.testing.assert_array_equal(model.metadata["scores"], np.arange(70_000))
     assert model.read("t").tobytes() == b"last"
+
+
+def test_large_vocabulary_costs_little_more_than_its_strings(tmp_path: Path) -> None:
+    raw = [f"\u0120token{i}".encode() for i in range(262_144)]
+    path = write(tmp_path / "m.gguf", GgufBuilder().add("tokenizer.ggml.tokens", raw))
+
+    def seconds(run: Callable[[], object]) -> float:
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    opening = min(seconds(lambda: GgufFile.open(path)) for _ in range(5))
+    # What any reader must do at least: make the list. A reader that ran Python per string would
+    # take over ten times as long as this.
+    listing = min(seconds(lambda: [str(token, "utf-8") for token in raw]) for _ in range(5))
+    assert opening < 5 * listing
 
 
 def test_offset_of_each_value_is_kept(model: Path) -> None:

@@ -10,6 +10,7 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, quants
 
 from ellm.formats.gguf import GgufFile
 from tests.support.gguf_builder import TENSOR_TYPES
+from tests.support.real_models import model_path
 from tests.support.tiny_gguf import tiny_gguf
 
 # gguf 0.19 has no encoder for these (its K formats only decode).
@@ -62,3 +63,8 @@ def test_tiny_model_file(architecture: str, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     path.write_bytes(tiny_gguf(architecture, list(TENSOR_TYPES)).build())
     assert_agrees_with_gguf(path)
+
+
+@pytest.mark.models
+def test_real_model_file() -> None:
+    assert_agrees_with_gguf(model_path("smollm2-135m"))
