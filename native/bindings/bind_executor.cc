@@ -78,8 +78,7 @@ class PyExecutor {
   }
   // Returns the table's index for add_rope_append.
   size_t add_rope_table(const std::vector<double>& inverse_frequencies, double magnitude, bool interleaved) {
-    rope_tables_.push_back(std::make_shared<const RopeTable>(
-        make_rope_table(inverse_frequencies, magnitude, interleaved, executor_.config().max_positions)));
+    rope_tables_.push_back(executor_.add_rope_table(inverse_frequencies, magnitude, interleaved));
     return rope_tables_.size() - 1;
   }
   void add_rope_append(int qkv, int layer, int num_heads, size_t table, const std::optional<Vector<float>>& q_norm,

@@ -32,6 +32,13 @@ Executor::Executor(const ExecutorConfig& config, const std::vector<int64_t>& slo
 
 void Executor::require_quantized(int slot) { machine_.slots.at(static_cast<size_t>(slot)).has_quantized = true; }
 
+std::shared_ptr<const RopeTable> Executor::add_rope_table(std::vector<double> inverse_frequencies, double magnitude,
+                                                          bool interleaved) {
+  rope_tables_.push_back(
+      std::make_shared<RopeTable>(std::move(inverse_frequencies), magnitude, interleaved, config_.max_positions));
+  return rope_tables_.back();
+}
+
 void Executor::finish() {
   int64_t bytes = 0;
   int64_t scratch = 0;
@@ -85,6 +92,9 @@ void Executor::start(const Step& step) {
   require(getpid() == owner_process_, "process using the executor", getpid(),
           std::to_string(owner_process_) + ", which made it: load the model after fork");
   check(step);
+  for (const RowRun& run : *step.runs) {
+    for (const auto& table : rope_tables_) table->fill(int64_t{run.start} + run.count);
+  }
   stopped_ = false;
   abort_.store(false, std::memory_order_relaxed);
   machine_.next_item.store(0, std::memory_order_relaxed);

@@ -32,6 +32,9 @@ class Executor {
 
   // An int8 linear reads this slot: its writers keep a quantised form beside the float one.
   void require_quantized(int slot);
+  // Kept filled as far as the rows of a step go.
+  std::shared_ptr<const RopeTable> add_rope_table(std::vector<double> inverse_frequencies, double magnitude,
+                                                  bool interleaved);
   void add(std::unique_ptr<Op> op) { ops_.push_back(std::move(op)); }
   // Lays out the arena; no op can be added after.
   void finish();
@@ -55,6 +58,7 @@ class Executor {
   ThreadPool pool_;
   KvStore kv_;
   Machine machine_;
+  std::vector<std::shared_ptr<RopeTable>> rope_tables_;
   std::vector<std::unique_ptr<Op>> ops_;
   Pages arena_;
   std::atomic<bool> abort_ = false;

@@ -1,5 +1,6 @@
 #include "ops/rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -100,9 +101,8 @@ class RopeAppendOp : public Op {
     const std::vector<float>& norm = is_key ? spec_.k_norm : spec_.q_norm;
     if (!norm.empty()) kernels.rms_norm(values, norm.data(), dim, spec_.epsilon, values);
     const RopeTable& table = *spec_.table;
-    const auto rotate = table.interleaved ? kernels.rope_interleaved : kernels.rope_halves;
-    rotate(values, 2 * table.half, table.cosine.data() + position * table.half,
-           table.sine.data() + position * table.half);
+    const auto rotate = table.interleaved() ? kernels.rope_interleaved : kernels.rope_halves;
+    rotate(values, 2 * table.half(), table.cosine(position), table.sine(position));
     if (!is_key) return;
     const int kv_head = head - spec_.num_heads;
     const float* v = row + static_cast<int64_t>(spec_.num_heads + spec_.num_kv_heads + kv_head) * dim;
@@ -117,21 +117,27 @@ class RopeAppendOp : public Op {
 
 }  // namespace
 
-RopeTable make_rope_table(const std::vector<double>& inverse_frequencies, double magnitude, bool interleaved,
-                          int64_t positions) {
-  RopeTable table;
-  table.half = static_cast<int64_t>(inverse_frequencies.size());
-  table.interleaved = interleaved;
-  table.cosine.resize(static_cast<size_t>(positions * table.half));
-  table.sine.resize(table.cosine.size());
-  for (int64_t p = 0; p < positions; ++p) {
-    for (int64_t i = 0; i < table.half; ++i) {
-      const double angle = static_cast<double>(p) * inverse_frequencies[static_cast<size_t>(i)];
-      table.cosine[static_cast<size_t>(p * table.half + i)] = static_cast<float>(std::cos(angle) * magnitude);
-      table.sine[static_cast<size_t>(p * table.half + i)] = static_cast<float>(std::sin(angle) * magnitude);
+RopeTable::RopeTable(std::vector<double> inverse_frequencies, double magnitude, bool interleaved,
+                     int64_t positions)
+    : inverse_frequencies_(std::move(inverse_frequencies)),
+      magnitude_(magnitude),
+      interleaved_(interleaved),
+      positions_(positions),
+      pages_(inverse_frequencies_.size() * 2 * sizeof(float) * static_cast<size_t>(positions)) {}
+
+void RopeTable::fill(int64_t positions) {
+  // Some ahead, so that decoding does not come back for every token.
+  constexpr int64_t kAhead = 256;
+  if (positions <= filled_) return;
+  const int64_t end = std::min(positions + kAhead, positions_);
+  for (; filled_ < end; ++filled_) {
+    float* row = values() + filled_ * 2 * half();
+    for (int64_t i = 0; i < half(); ++i) {
+      const double angle = static_cast<double>(filled_) * inverse_frequencies_[static_cast<size_t>(i)];
+      row[i] = static_cast<float>(std::cos(angle) * magnitude_);
+      row[half() + i] = static_cast<float>(std::sin(angle) * magnitude_);
     }
   }
-  return table;
 }
 
 std::unique_ptr<Op> make_embed(Matrix matrix, float scale, int out) {

@@ -9,15 +9,30 @@ std::unique_ptr<Op> make_embed(Matrix matrix, float scale, int out);
 std::unique_ptr<Op> make_rms_norm(int x, std::vector<float> weight, float epsilon, int out);
 std::unique_ptr<Op> make_rms_norm_add(int x, std::vector<float> weight, float epsilon, int residual);
 
-// cos and sin of every position, (positions, rotated / 2) each.
-struct RopeTable {
-  int64_t half;                        // rotated / 2
-  bool interleaved;
-  std::vector<float> cosine;
-  std::vector<float> sine;
+// cos and sin by position, filled as far as a step needs: a long context costs no time at start.
+class RopeTable {
+ public:
+  RopeTable(std::vector<double> inverse_frequencies, double magnitude, bool interleaved, int64_t positions);
+
+  // Makes positions [0, positions) readable. Not while a step runs.
+  void fill(int64_t positions);
+
+  int64_t half() const { return static_cast<int64_t>(inverse_frequencies_.size()); }
+  bool interleaved() const { return interleaved_; }
+  // (half) each
+  const float* cosine(int64_t position) const { return values() + position * 2 * half(); }
+  const float* sine(int64_t position) const { return cosine(position) + half(); }
+
+ private:
+  float* values() const { return reinterpret_cast<float*>(pages_.data()); }
+
+  std::vector<double> inverse_frequencies_;
+  double magnitude_;
+  bool interleaved_;
+  int64_t filled_ = 0;
+  int64_t positions_;
+  Pages pages_;
 };
-RopeTable make_rope_table(const std::vector<double>& inverse_frequencies, double magnitude, bool interleaved,
-                          int64_t positions);
 
 struct RopeAppendSpec {
   int qkv;

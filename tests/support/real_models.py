@@ -11,6 +11,10 @@ import pytest
 
 SMALL_MODELS = ("smollm2-135m", "gemma3-270m")
 LARGE_MODELS = ("qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")
+EVERY_MODEL = (
+    *SMALL_MODELS,
+    *(pytest.param(name, marks=pytest.mark.models) for name in LARGE_MODELS),
+)
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 

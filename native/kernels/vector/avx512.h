@@ -35,7 +35,6 @@ inline F32x16 div(F32x16 a, F32x16 b) { return _mm512_div_ps(a, b); }
 inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) { return _mm512_fmadd_ps(a, b, c); }
 inline F32x16 max(F32x16 a, F32x16 b) { return _mm512_max_ps(a, b); }
 inline F32x16 min(F32x16 a, F32x16 b) { return _mm512_min_ps(a, b); }
-inline F32x16 abs(F32x16 a) { return _mm512_abs_ps(a); }
 inline F32x16 round_even(F32x16 a) {
   return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }

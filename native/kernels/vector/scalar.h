@@ -77,10 +77,6 @@ inline F32x16 min(F32x16 a, F32x16 b) {
   for (int i = 0; i < 16; ++i) a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
   return a;
 }
-inline F32x16 abs(F32x16 a) {
-  for (float& lane : a.lane) lane = std::fabs(lane);
-  return a;
-}
 inline F32x16 round_even(F32x16 a) {
   for (float& lane : a.lane) lane = std::nearbyintf(lane);
   return a;

@@ -161,11 +161,13 @@ def _watch(
 
 def _largest_file_bytes(directory: Path) -> int:
     largest = 0
-    for path in directory.rglob("*"):
-        try:
-            largest = max(largest, path.lstat().st_size)
-        except OSError:  # pip moved it meanwhile
-            continue
+    # os.walk, as Path.rglob fails when pip removes a directory that it is in.
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            try:
+                largest = max(largest, (Path(folder) / name).lstat().st_size)
+            except OSError:  # pip moved it meanwhile
+                continue
     return largest
 
 
