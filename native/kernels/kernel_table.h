@@ -14,8 +14,9 @@ inline constexpr int kMaxQueries = 8;                              // queries on
 
 enum class KvType { kF32, kF16 };
 
-// D rounded up to whole vectors: the row length of V and of attention outputs.
-constexpr int padded_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
+// D rounded up to whole vectors: the row length of V and of attention outputs. Static, so that each
+// translation unit keeps its own copy, compiled for its ISA.
+static constexpr int padded_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 // Queries that share a KV head against one segment of 512 tokens.
 //

@@ -17,8 +17,6 @@ import pytest
 from ellm import LLM, SamplingParams
 from tests.support.real_models import model_path
 
-pytestmark = pytest.mark.models
-
 DOCUMENTS = Path(__file__).parents[2] / "examples" / "documents"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 ELLM = [sys.executable, "-m", "ellm"]

@@ -41,10 +41,12 @@ class Console:
         print(json.dumps(values, ensure_ascii=False), flush=True)
 
     def answer(self, text: str) -> None:
-        """Print a piece of the answer; on a terminal, without control characters.
+        """Print a piece of the answer, unless it goes into a JSON object as a whole.
 
-        A model's text may hold escape sequences, which a terminal would obey.
+        On a terminal control characters are left out: a model's text may hold escape sequences.
         """
+        if self.as_json:
+            return
         if self._answer_on_terminal:
             text = "".join(c for c in text if c.isprintable() or c in "\n\t")
         sys.stdout.write(text)

@@ -97,19 +97,9 @@ def pack_documents(
         except OSError as error:
             packing.skipped.append(_unreadable(found.name, error, asked_for=found.asked_for))
             continue
-        if data is None:
-            continue
-        if len(data) > max_file_bytes:
-            _skip(packing, found, f"larger than {format_bytes(max_file_bytes)}")
-            continue
-        total_bytes += _add(packing, found, data)
+        total_bytes += _add(packing, found, data, max_file_bytes)
         if total_bytes > max_total_bytes:
-            raise CapacityError(
-                f"more than {format_bytes(max_total_bytes)} of text, up to {found.name}: "
-                "no context holds that, name fewer files",
-                needed=total_bytes,
-                available=max_total_bytes,
-            )
+            raise _too_much(found.name, total_bytes, max_total_bytes)
     packing.documents.sort(key=lambda document: document.name)
     packing.skipped.sort(key=lambda item: item.name)
     return packing
@@ -200,7 +190,7 @@ def _read(
 ) -> bytes | None:
     """Return a file's bytes, one too many if it is too large; None if it was read before."""
     if found.path is None:
-        return standard_input.read(max_file_bytes + 1) if standard_input else b""
+        return standard_input.read(max_file_bytes + 1) if standard_input else None
     with found.path.open("rb") as file:
         status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode):
@@ -211,8 +201,13 @@ def _read(
         return file.read(max_file_bytes + 1)
 
 
-def _add(packing: Packing, found: _Found, data: bytes) -> int:
+def _add(packing: Packing, found: _Found, data: bytes | None, max_file_bytes: int) -> int:
     """Add a file as a document or as skipped; returns how many bytes of text it adds."""
+    if data is None:
+        return 0
+    if len(data) > max_file_bytes:
+        _skip(packing, found, f"larger than {format_bytes(max_file_bytes)}")
+        return 0
     try:
         decoded = decode_text(data)
     except NotTextError as error:
@@ -223,6 +218,15 @@ def _add(packing: Packing, found: _Found, data: bytes) -> int:
         return 0
     packing.documents.append(Document(found.name, decoded.text, decoded.encoding))
     return len(data)
+
+
+def _too_much(name: str, total_bytes: int, max_total_bytes: int) -> CapacityError:
+    return CapacityError(
+        f"more than {format_bytes(max_total_bytes)} of text, up to {name}: no context holds that, "
+        "name fewer files",
+        needed=total_bytes,
+        available=max_total_bytes,
+    )
 
 
 def _unreadable(name: str, error: OSError, *, asked_for: bool) -> Skipped:

@@ -1,19 +1,62 @@
-"""Runs one request and shows it: progress, the answer as it comes, the figures."""
+"""Answers one prompt and shows it: progress, the answer as it comes, the figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from ellm.cli import backend
 from ellm.cli.console import Console
 from ellm.cli.interrupt import stream_interruptibly
+from ellm.cli.options import GenerationOptions
+from ellm.cli.prompts import ContextPlan, plan_context
 from ellm.cli.report import stats_block, stats_values
 from ellm.errors import AbortedError
-from ellm.units import format_count, format_duration
+from ellm.units import count_of, format_count, format_duration
 
 if TYPE_CHECKING:
     from ellm import LLM, PromptProgress, SamplingParams, Stats
+
+
+def answer_prompt(
+    console: Console,
+    options: GenerationOptions,
+    make_prompt: Callable[[backend.ModelText], list[int]],
+    *,
+    default_max_tokens: int,
+    stop_without_template: tuple[str, ...] = (),
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """Find and load the model, answer a prompt and show the answer.
+
+    The prompt is made and counted before the weights are loaded: one that does not fit is refused
+    at once, and the KV cache is as large as prompt and answer need.
+
+    Args:
+        console: Where to.
+        options: What the user chose.
+        make_prompt: Returns the prompt's tokens.
+        default_max_tokens: Length of the answer without `-n`.
+        stop_without_template: Strings that end the answer of a model without chat template.
+        extra: What the JSON object holds beside the answer.
+    """
+    path = backend.find_model(options.model, console)
+    model = backend.open_text(path)
+    tokens = make_prompt(model)
+    plan = plan_context(
+        len(tokens),
+        context_length=model.context_length,
+        context_tokens=options.context_tokens,
+        max_tokens=options.max_tokens,
+        default_max_tokens=default_max_tokens,
+    )
+    console.note(_fitting(len(tokens), plan, model.context_length))
+    stop = () if model.tokenizer.has_chat_template else stop_without_template
+    params = options.sampling_params(plan.max_tokens, stop=stop)
+    shown = {"model": path.name, **(extra or {})}
+    with backend.load_engine(path, options, plan.context_tokens, console) as engine:
+        show_answer(console, engine, tokens, params, with_stats=not options.no_stats, extra=shown)
 
 
 def show_answer(
@@ -25,15 +68,7 @@ def show_answer(
     with_stats: bool,
     extra: Mapping[str, Any],
 ) -> None:
-    """Answer a prompt on the console.
-
-    Args:
-        console: Where to.
-        engine: The loaded model.
-        prompt: Token ids.
-        params: How to sample.
-        with_stats: Print the block of figures at the end.
-        extra: What the JSON object holds beside the answer.
+    """Answer a prompt with a loaded model; the arguments are those of `answer_prompt`.
 
     Raises:
         AbortedError: The engine was told to stop by somebody else than Ctrl-C.
@@ -43,25 +78,30 @@ def show_answer(
     def progress(step: PromptProgress) -> None:
         line.update(step.done_tokens, step.total_tokens, _reading(step))
 
-    pieces: list[str] = []
-    finish_reason, stats = "abort", None
+    text, finish_reason, stats = "", "abort", None
     chunks = stream_interruptibly(
         lambda: engine.stream(prompt, params, progress=progress), engine.abort
     )
-    with closing(chunks):  # type: ignore[type-var]
+    with closing(chunks):
         for chunk in chunks:
             line.clear()
-            pieces.append(chunk.text)
-            if not console.as_json:
-                console.answer(chunk.text)
+            text += chunk.text
+            console.answer(chunk.text)
             if chunk.finish_reason is not None:
                 finish_reason, stats = chunk.finish_reason, chunk.stats
     line.clear()
-    if not console.as_json and not "".join(pieces[-1:]).endswith("\n"):
-        console.answer("\n")
-    _finish(console, "".join(pieces), finish_reason, stats, with_stats=with_stats, extra=extra)
+    console.answer("" if text.endswith("\n") else "\n")
+    _finish(console, text, finish_reason, stats, with_stats=with_stats, extra=extra)
     if finish_reason == "abort":
         raise AbortedError("the answer was stopped before its end")
+
+
+def _fitting(prompt_tokens: int, plan: ContextPlan, context_length: int) -> str:
+    left = " (all that is left)" if plan.shortened else ""
+    return (
+        f"prompt of {count_of(prompt_tokens, 'token')}, up to {format_count(plan.max_tokens)} to "
+        f"answer{left}: fits the context of {format_count(context_length)}"
+    )
 
 
 def _finish(

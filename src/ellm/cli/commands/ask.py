@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from ellm.cli import backend
+from ellm.cli.backend import ModelText
 from ellm.cli.console import Console
 from ellm.cli.documents import STANDARD_INPUT, Packing, Skipped, pack_documents
-from ellm.cli.generation import show_answer
+from ellm.cli.generation import answer_prompt
 from ellm.cli.options import GenerationOptions, takes_generation_options
 from ellm.cli.prompt_source import read_prompt
-from ellm.cli.prompts import BASE_MODEL_STOP, plan_context, question_prompt
+from ellm.cli.prompts import BASE_MODEL_STOP, question_prompt
 from ellm.errors import RequestError
-from ellm.units import count_of, format_count
+from ellm.units import count_of
 
 DEFAULT_MAX_TOKENS = 512
 _SHOWN_NAMES = 3
@@ -41,44 +41,36 @@ def ask(
     first in the prompt and the question last.
     """
     console = Console(quiet=options.quiet, as_json=options.json)
-    if prompt == STANDARD_INPUT and STANDARD_INPUT in paths:
+    if prompt in (None, STANDARD_INPUT) and STANDARD_INPUT in paths:
         raise typer.BadParameter("standard input cannot be a document and the question, too")
     question = read_prompt(prompt, what="question").strip()
+    packing = _pack(console, paths)
+
+    def make_prompt(model: ModelText) -> list[int]:
+        return question_prompt(
+            model.tokenizer,
+            packing.documents,
+            question,
+            system=options.system,
+            context_length=model.context_length,
+        )
+
+    answer_prompt(
+        console,
+        options,
+        make_prompt,
+        default_max_tokens=DEFAULT_MAX_TOKENS,
+        stop_without_template=(BASE_MODEL_STOP,),
+        extra=_packing_values(packing),
+    )
+
+
+def _pack(console: Console, paths: list[str]) -> Packing:
     packing = pack_documents(paths, sys.stdin.buffer if STANDARD_INPUT in paths else None)
     _tell_packing(console, packing)
     if not packing.documents:
         raise RequestError(f"nothing to read in {', '.join(paths)}: {_reasons(packing.skipped)}")
-    path = backend.find_model(options.model, console)
-    model = backend.open_text(path)
-    tokens = question_prompt(
-        model.tokenizer,
-        packing.documents,
-        question,
-        system=options.system,
-        context_length=model.context_length,
-    )
-    plan = plan_context(
-        len(tokens),
-        context_length=model.context_length,
-        context_tokens=options.context_tokens,
-        max_tokens=options.max_tokens,
-        default_max_tokens=DEFAULT_MAX_TOKENS,
-    )
-    console.note(
-        f"prompt of {count_of(len(tokens), 'token')}, up to {format_count(plan.max_tokens)} to "
-        f"answer{' (all that is left)' if plan.shortened else ''}: fits the context of "
-        f"{format_count(model.context_length)}"
-    )
-    stop = () if model.tokenizer.has_chat_template else (BASE_MODEL_STOP,)
-    with backend.load_engine(path, options, plan.context_tokens, console) as engine:
-        show_answer(
-            console,
-            engine,
-            tokens,
-            options.sampling_params(plan.max_tokens, stop=stop),
-            with_stats=not options.no_stats,
-            extra={"model": path.name, **_packing_values(packing)},
-        )
+    return packing
 
 
 def _tell_packing(console: Console, packing: Packing) -> None:
