@@ -69,11 +69,11 @@ large-models: $(DONE)/installed
 
 .PHONY: test
 test: $(DONE)/installed $(DONE)/test-tools small-models ## Run the tests, set-up included.
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	ELLM_REQUIRE_MODELS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-models
 test-models: $(DONE)/installed $(DONE)/test-tools small-models large-models ## Run all tests, also those of the large models (2 GB).
-	$(BIN)/python -m pytest -m "" $(PYTEST_ARGS)
+	ELLM_REQUIRE_MODELS=1 $(BIN)/python -m pytest -m "" $(PYTEST_ARGS)
 
 .PHONY: fuzz
 fuzz: $(DONE)/installed $(DONE)/test-tools ## Fuzz the GGUF reader and the tokenizer builder, SECONDS=60 each.

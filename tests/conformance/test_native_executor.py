@@ -97,7 +97,9 @@ def test_every_isa_gives_the_scalar_bits(architecture, isa):
     model = tiny_model(architecture, MIXED)
     tokens = random_tokens(600)
     scalar = run_chunks(native_executor(model, isa="scalar"), tokens, [512])
-    np.testing.assert_array_equal(run_chunks(native_executor(model, isa=isa), tokens, [512]), scalar)
+    np.testing.assert_array_equal(
+        run_chunks(native_executor(model, isa=isa), tokens, [512]), scalar
+    )
 
 
 @pytest.mark.parametrize("threads", [1, 2])

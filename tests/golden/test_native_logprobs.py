@@ -43,7 +43,8 @@ def test_scores_are_at_least_as_close_as_llama_cpp(name, loaded):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", EVERY_MODEL)
 @pytest.mark.parametrize(
-    "options", [{"threads": 1}, {"rows_per_chunk": 64}, {"rows_per_chunk": 7}, {"rows_per_chunk": 1}]
+    "options",
+    [{"threads": 1}, {"rows_per_chunk": 64}, {"rows_per_chunk": 7}, {"rows_per_chunk": 1}],
 )
 def test_threads_and_chunks_change_no_bit(name, options, loaded):
     ids = reference(name)["text_ids"][:150]

@@ -18,6 +18,7 @@ from ellm.units import format_bytes
 if TYPE_CHECKING:
     from ellm import LLM
     from ellm.cli.options import GenerationOptions
+    from ellm.engine.loading import OpenedModel
     from ellm.formats.gguf import GgufFile
     from ellm.tokenizers.tokenizer import Tokenizer
 
@@ -31,10 +32,12 @@ class ModelText:
     Attributes:
         tokenizer: Its tokenizer.
         context_length: Tokens it was trained to read.
+        source: What the engine loads it from.
     """
 
     tokenizer: Tokenizer
     context_length: int
+    source: OpenedModel | Path
 
 
 def find_model(reference: str | None, console: Console) -> Path:
@@ -57,18 +60,14 @@ def open_gguf(path: Path) -> GgufFile:
 
 def open_text(path: Path) -> ModelText:
     """Return tokenizer and context length of a model file."""
-    from ellm.tokenizers.tokenizer import Tokenizer
+    from ellm.engine.loading import open_model
 
-    file = open_gguf(path)
-    architecture = file.reader.text("general.architecture")
-    return ModelText(
-        tokenizer=Tokenizer.from_gguf(file.metadata, path=str(path)),
-        context_length=file.reader.integer(f"{architecture}.context_length", minimum=1),
-    )
+    opened = open_model(str(path))
+    return ModelText(opened.tokenizer, opened.config.context_length, opened)
 
 
 def load_engine(
-    path: Path, options: GenerationOptions, context_tokens: int, console: Console
+    source: OpenedModel | Path, options: GenerationOptions, context_tokens: int, console: Console
 ) -> LLM:
     """Return the loaded model, with a progress line while its weights are prepared."""
     from ellm import LLM
@@ -77,7 +76,7 @@ def load_engine(
     try:
         return call_interruptibly(
             lambda: LLM(
-                str(path),
+                source,
                 threads=options.threads,
                 context_tokens=context_tokens,
                 kv_type=options.kv_type,

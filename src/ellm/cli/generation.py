@@ -55,7 +55,7 @@ def answer_prompt(
     stop = () if model.tokenizer.has_chat_template else stop_without_template
     params = options.sampling_params(plan.max_tokens, stop=stop)
     shown = {"model": path.name, **(extra or {})}
-    with backend.load_engine(path, options, plan.context_tokens, console) as engine:
+    with backend.load_engine(model.source, options, plan.context_tokens, console) as engine:
         show_answer(console, engine, tokens, params, with_stats=not options.no_stats, extra=shown)
 
 

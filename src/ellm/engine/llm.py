@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Self, overload
+from typing import TYPE_CHECKING, Literal, Self, overload
 
 from ellm.config.bounds import check_integer
 from ellm.config.engine import EngineConfig
@@ -27,6 +27,9 @@ from ellm.program.executor import BLOCK_TOKENS, Executor
 from ellm.tokenizers.messages import Message
 from ellm.tokenizers.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from ellm.engine.loading import OpenedModel
+
 
 class LLM:
     """A loaded model and its KV cache.
@@ -37,7 +40,7 @@ class LLM:
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | None = None,
+        model: str | os.PathLike[str] | OpenedModel | None = None,
         *,
         threads: int | None = None,
         context_tokens: int | None = None,
@@ -50,7 +53,8 @@ class LLM:
 
         Args:
             model: A path, a name of the built-in registry or a Hugging Face `org/repo[:quant]`;
-                None is the default model. It is fetched if it is not on this machine.
+                None is the default model. It is fetched if it is not on this machine. Or what
+                `ellm.engine.loading.open_model` returned: a header that was read already.
             threads: Threads to use; None is all that this process may run on.
             context_tokens: Tokens that the KV cache holds; None is what model and memory allow.
             kv_type: Storage of keys and values, "f32" or "f16".
@@ -77,7 +81,7 @@ class LLM:
         # Not at the top: an engine over other parts works without the compiled core.
         from ellm.engine.loading import load_model
 
-        reference = None if model is None else os.fspath(model)
+        reference = os.fspath(model) if isinstance(model, os.PathLike) else model
         self._set_up(load_model(reference, options, load_progress), options.rows_per_chunk)
 
     @classmethod

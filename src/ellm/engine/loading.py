@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from ellm.config.engine import EngineConfig
+from ellm.config.model import ModelConfig
 from ellm.engine.context import choose_context
 from ellm.engine.parts import LoadedModel, LoadProgress
 from ellm.engine.stats import ModelFacts
@@ -17,19 +19,35 @@ from ellm.kv.block_pool import blocks_for
 from ellm.models import ARCHITECTURES, build_program
 from ellm.program.memory import memory_plan
 from ellm.program.native_executor import load_native
+from ellm.program.ops import Program
 from ellm.tokenizers.tokenizer import Tokenizer
 
 
-def load_model(
-    model: str | None, options: EngineConfig, progress: LoadProgress | None = None
-) -> LoadedModel:
-    """Return the parts of a model; memory is counted before any is taken.
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A model file whose header was read: everything but the weights.
+
+    Attributes:
+        file: The GGUF file.
+        config: Hyper-parameters.
+        program: What a step computes.
+        tokenizer: Text to tokens and back.
+        opening_seconds: How long this took.
+    """
+
+    file: GgufFile
+    config: ModelConfig
+    program: Program
+    tokenizer: Tokenizer
+    opening_seconds: float
+
+
+def open_model(model: str | None, progress: LoadProgress | None = None) -> OpenedModel:
+    """Read and check a model's header, so that prompts can be counted before weights are loaded.
 
     Args:
         model: A path, a registry name, a hub reference, or None for the default.
-        options: How to load it.
-        progress: Called with bytes done and in total, while it is fetched and while its weights
-            are prepared.
+        progress: Called with bytes done and in total while it is fetched.
 
     Raises:
         EllmError: See `LLM`.
@@ -39,6 +57,28 @@ def load_model(
     file = GgufFile.open(path)
     config = read_model_config(file, ARCHITECTURES)
     program = build_program(config, file.tensors, path=str(path))
+    tokenizer = Tokenizer.from_gguf(file.metadata, path=str(path))
+    return OpenedModel(file, config, program, tokenizer, time.perf_counter() - started)
+
+
+def load_model(
+    model: str | OpenedModel | None, options: EngineConfig, progress: LoadProgress | None = None
+) -> LoadedModel:
+    """Return the parts of a model; memory is counted before any is taken.
+
+    Args:
+        model: A path, a registry name, a hub reference, None for the default, or what `open_model`
+            returned.
+        options: How to load it.
+        progress: Called with bytes done and in total, while it is fetched and while its weights
+            are prepared.
+
+    Raises:
+        EllmError: See `LLM`.
+    """
+    opened = model if isinstance(model, OpenedModel) else open_model(model, progress)
+    started = time.perf_counter()
+    file, config, program = opened.file, opened.config, opened.program
     cpus = choose_cpus(options.threads)
     context_tokens = choose_context(
         options.context_tokens,
@@ -53,7 +93,6 @@ def load_model(
             kv_type=options.kv_type,
         ),
     )
-    tokenizer = Tokenizer.from_gguf(file.metadata, path=str(path))
     executor = load_native(
         file,
         program,
@@ -67,10 +106,10 @@ def load_model(
     facts = ModelFacts(
         isa=executor.isa,
         threads=executor.threads,
-        model_load_ms=(time.perf_counter() - started) * 1e3,
+        model_load_ms=(opened.opening_seconds + time.perf_counter() - started) * 1e3,
         weights_bytes=executor.weights_bytes,
         kv_bytes=executor.kv_bytes,
         arena_bytes=executor.arena_bytes,
         bytes_per_token=executor.bytes_per_token,
     )
-    return LoadedModel(executor, tokenizer, config, context_tokens, facts)
+    return LoadedModel(executor, opened.tokenizer, config, context_tokens, facts)

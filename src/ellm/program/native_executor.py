@@ -152,8 +152,7 @@ class NativeExecutor:
 
     def _record_rope(self, op: RopeAppend, table: int) -> None:
         norms = [
-            None if name is None else self._weights.vector(name)
-            for name in (op.q_norm, op.k_norm)
+            None if name is None else self._weights.vector(name) for name in (op.q_norm, op.k_norm)
         ]
         self._native.add_rope_append(
             op.qkv.index, op.layer, op.num_heads, table, *norms, op.epsilon

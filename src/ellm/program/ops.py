@@ -154,7 +154,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """logits = weight @ rms_norm(x), only for the rows whose logits were asked for; weight (V, E)."""
+    """logits = weight @ rms_norm(x), for the rows whose logits are wanted; weight (V, E)."""
 
     x: Slot
     norm_weight: str
@@ -162,17 +162,7 @@ class Head:
     weight: str
 
 
-Op = (
-    Embed
-    | RmsNorm
-    | RmsNormAdd
-    | Linear
-    | LinearAdd
-    | GatedLinear
-    | RopeAppend
-    | Attention
-    | Head
-)
+Op = Embed | RmsNorm | RmsNormAdd | Linear | LinearAdd | GatedLinear | RopeAppend | Attention | Head
 
 
 @dataclass(frozen=True, slots=True)

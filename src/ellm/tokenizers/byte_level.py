@@ -44,7 +44,7 @@ def build_byte_level(vocabulary: Vocabulary, rules: PreTokenizer) -> Tokenizer:
     vocab = {piece: i for i, piece in enumerate(vocabulary.pieces)}
     try:
         model = models.BPE(vocab=vocab, merges=vocabulary.merges, ignore_merges=rules.ignore_merges)
-    except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
+    except Exception as error:  # the library raises nothing narrower
         raise vocabulary.bad_merge() from error
     encoder = Tokenizer(model)
     encoder.pre_tokenizer = pre_tokenizers.Sequence(

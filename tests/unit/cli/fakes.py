@@ -143,8 +143,7 @@ class FakeBackend:
         return Path("models/fake.gguf")
 
     def open_text(self, path: Path) -> backend.ModelText:
-        del path
-        return backend.ModelText(self.tokenizer, self.context_length)  # type: ignore[arg-type]
+        return backend.ModelText(self.tokenizer, self.context_length, path)  # type: ignore[arg-type]
 
     def load_engine(
         self, path: Path, options: Any, context_tokens: int, console: object

@@ -15,7 +15,7 @@ def pull(
     model: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODEL]",
+            metavar="MODEL",
             help="Built-in name or Hugging Face org/repo[:quant].",
             show_default="smollm2-135m",
         ),

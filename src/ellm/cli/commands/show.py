@@ -16,7 +16,7 @@ from ellm.cli.options import JsonOption
 def show(
     model: Annotated[
         str | None,
-        typer.Argument(metavar="[MODEL]", help="As for -m elsewhere.", show_default="smollm2-135m"),
+        typer.Argument(metavar="MODEL", help="As for -m elsewhere.", show_default="smollm2-135m"),
     ] = None,
     json: JsonOption = False,
 ) -> None:
