@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/done
 DEMO_DOCUMENTS := examples/documents
-DEMO_QUESTION := What must the Provider do if the Client terminates the agreement?
+DEMO_QUESTION := Name the Client and the Provider of this agreement.
 SMALL_MODELS := smollm2-135m gemma3-270m
 LARGE_MODELS := qwen2.5-coder-0.5b qwen2.5-coder-1.5b
 
@@ -28,9 +28,10 @@ help: ## List these targets.
 
 .PHONY: demo
 demo: $(DONE)/installed ## Set everything up and answer a question about a long document.
-	@echo "demo: asking the default model (fetched into ~/.cache/ellm if it is not there) about $(DEMO_DOCUMENTS):"
-	@echo "demo: ellm ask $(DEMO_DOCUMENTS) -p '$(DEMO_QUESTION)'"
-	@$(BIN)/ellm ask $(DEMO_DOCUMENTS) -p "$(DEMO_QUESTION)"
+	@echo "demo: $(BIN)/ellm ask $(DEMO_DOCUMENTS) -p '$(DEMO_QUESTION)'"
+	@echo "demo: the default model (98 MB) is fetched into ~/.cache/ellm unless it is there"
+	@$(BIN)/ellm ask $(DEMO_DOCUMENTS) -p '$(DEMO_QUESTION)'
+	@echo "demo: done; your own: $(BIN)/ellm ask FILES-AND-FOLDERS -p 'QUESTION', -m qwen2.5-coder-1.5b for a better model"
 
 ## Setting up: one file in $(DONE) per thing that is done
 

@@ -30,15 +30,15 @@ class Error : public std::exception {
         offset(offset),
         found(std::move(found)),
         expected(std::move(expected)) {
-    Compose();
+    compose();
   }
 
   Error(ErrorKind kind, std::string what_failed) : kind(kind), what_failed(std::move(what_failed)) {
-    Compose();
+    compose();
   }
 
   // kCapacity with both numbers kept beside the message.
-  static Error Capacity(std::string what_failed, uint64_t needed, uint64_t available) {
+  static Error capacity(std::string what_failed, uint64_t needed, uint64_t available) {
     Error error(ErrorKind::kCapacity, std::move(what_failed));
     error.needed = needed;
     error.available = available;
@@ -58,7 +58,7 @@ class Error : public std::exception {
   uint64_t available = 0;  // kCapacity only
 
  private:
-  void Compose() {
+  void compose() {
     if (!path.empty()) message_ = path + ": ";
     message_ += what_failed;
     if (offset) message_ += " at byte " + std::to_string(*offset);

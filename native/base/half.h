@@ -19,9 +19,7 @@ static inline uint32_t float_to_bits(float value) {
   return bits;
 }
 
-static inline float bf16_to_float(uint16_t half) {
-  return bits_to_float(static_cast<uint32_t>(half) << 16);
-}
+static inline float bf16_to_float(uint16_t half) { return bits_to_float(static_cast<uint32_t>(half) << 16); }
 
 static inline float f16_to_float(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;

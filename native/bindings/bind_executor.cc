@@ -67,7 +67,8 @@ class PyExecutor {
     executor_.add(make_linear(x, std::move(matrices), out));
   }
   void add_linear_add(int x, const Weight& weight, int residual) {
-    require_size("rows of the matrix", static_cast<size_t>(weight.rows), static_cast<size_t>(width(residual)));
+    require_size("rows of the matrix", static_cast<size_t>(weight.rows),
+                 static_cast<size_t>(width(residual)));
     executor_.add(make_linear_add(x, matrix(weight, x, std::nullopt), residual));
   }
   void add_gated_linear(int x, const Weight& gate, const Weight& up, const std::string& activation, int out) {
@@ -81,31 +82,43 @@ class PyExecutor {
     rope_tables_.push_back(executor_.add_rope_table(inverse_frequencies, magnitude, interleaved));
     return rope_tables_.size() - 1;
   }
-  void add_rope_append(int qkv, int layer, int num_heads, size_t table, const std::optional<Vector<float>>& q_norm,
-                       const std::optional<Vector<float>>& k_norm, float epsilon) {
+  void add_rope_append(int qkv, int layer, int num_heads, size_t table,
+                       const std::optional<Vector<float>>& q_norm, const std::optional<Vector<float>>& k_norm,
+                       float epsilon) {
     const KvShape& kv = executor_.config().kv;
-    const auto expected = static_cast<size_t>((num_heads + 2 * kv.num_kv_heads) * kv.head_dim);
-    require_size("width of qkv", static_cast<size_t>(width(qkv)), expected);
-    RopeAppendSpec spec = {qkv,        layer, num_heads, kv.num_kv_heads, kv.head_dim, rope_tables_.at(table),
-                           to_floats(q_norm), to_floats(k_norm), epsilon};
+    const int64_t expected = int64_t{num_heads + 2 * kv.num_kv_heads} * kv.head_dim;
+    require_size("width of qkv", static_cast<size_t>(width(qkv)), static_cast<size_t>(expected));
+    RopeAppendSpec spec = {qkv,
+                           layer,
+                           num_heads,
+                           kv.num_kv_heads,
+                           kv.head_dim,
+                           rope_tables_.at(table),
+                           to_floats(q_norm),
+                           to_floats(k_norm),
+                           epsilon};
     executor_.add(make_rope_append(std::move(spec)));
   }
   void add_attention(int qkv, int layer, int num_heads, float scale, std::optional<int32_t> window, int out) {
     const KvShape& kv = executor_.config().kv;
-    require_size("width of attention", static_cast<size_t>(width(out)), static_cast<size_t>(num_heads * kv.head_dim));
+    const int64_t expected = int64_t{num_heads} * kv.head_dim;
+    require_size("width of attention", static_cast<size_t>(width(out)), static_cast<size_t>(expected));
     executor_.add(make_attention({qkv, layer, num_heads, kv.num_kv_heads, kv.head_dim, scale, window, out,
                                   executor_.config().max_positions}));
   }
   void add_head(int x, const Vector<float>& norm_weight, float epsilon, const Weight& weight) {
     require_size("columns of the head", static_cast<size_t>(weight.cols), static_cast<size_t>(width(x)));
-    require_size("rows of the head", static_cast<size_t>(weight.rows), static_cast<size_t>(executor_.config().vocab_size));
-    executor_.add(make_head(x, norm(norm_weight, width(x)), epsilon, matrix(weight, std::nullopt, std::nullopt)));
+    require_size("rows of the head", static_cast<size_t>(weight.rows),
+                 static_cast<size_t>(executor_.config().vocab_size));
+    executor_.add(
+        make_head(x, norm(norm_weight, width(x)), epsilon, matrix(weight, std::nullopt, std::nullopt)));
   }
 
   void finish() { executor_.finish(); }
 
   // rows: (blocks, start, count) per sequence. One step at a time; a second caller waits.
-  void step(const Vector<int32_t>& tokens, const std::vector<std::tuple<Vector<int32_t>, int32_t, int32_t>>& rows,
+  void step(const Vector<int32_t>& tokens,
+            const std::vector<std::tuple<Vector<int32_t>, int32_t, int32_t>>& rows,
             const Vector<int32_t>& logits_rows, WritableRows logits) {
     require_size("rows of logits", logits.shape(0), logits_rows.size());
     require_size("width of logits", logits.shape(1), static_cast<size_t>(executor_.config().vocab_size));
@@ -113,12 +126,13 @@ class PyExecutor {
     int32_t first = 0;
     for (const auto& [blocks, start, count] : rows) {
       const int64_t needed = (int64_t{start} + count + kBlockTokens - 1) / kBlockTokens;
-      if (static_cast<int64_t>(blocks.size()) < needed) require_size("KV blocks of a sequence", blocks.size(), static_cast<size_t>(needed));
+      if (static_cast<int64_t>(blocks.size()) < needed)
+        require_size("KV blocks of a sequence", blocks.size(), static_cast<size_t>(needed));
       runs.push_back({blocks.data(), start, count, first});
       first += count;
     }
-    const Step step = {tokens.data(), static_cast<int32_t>(tokens.size()), &runs, logits_rows.data(),
-                       static_cast<int32_t>(logits_rows.size()), logits.data()};
+    const Step step = {tokens.data(),      static_cast<int32_t>(tokens.size()),      &runs,
+                       logits_rows.data(), static_cast<int32_t>(logits_rows.size()), logits.data()};
     std::unique_lock lock(mutex_, std::defer_lock);
     {
       const nb::gil_scoped_release released;
@@ -152,10 +166,15 @@ class PyExecutor {
                      weight.rows,
                      weight.cols,
                      weight.bias};
-    require_size("bytes of the image", weight.image.size(), static_cast<size_t>(result.num_tiles() * result.tile_bytes));
-    if (!weight.bias.empty()) require_size("size of the bias", weight.bias.size(), static_cast<size_t>(weight.rows));
-    if (x) require_size("columns of the matrix", static_cast<size_t>(weight.cols), static_cast<size_t>(width(*x)));
-    if (out) require_size("columns of the matrix", static_cast<size_t>(weight.cols), static_cast<size_t>(width(*out)));
+    require_size("bytes of the image", weight.image.size(),
+                 static_cast<size_t>(result.num_tiles() * result.tile_bytes));
+    if (!weight.bias.empty())
+      require_size("size of the bias", weight.bias.size(), static_cast<size_t>(weight.rows));
+    if (x)
+      require_size("columns of the matrix", static_cast<size_t>(weight.cols), static_cast<size_t>(width(*x)));
+    if (out)
+      require_size("columns of the matrix", static_cast<size_t>(weight.cols),
+                   static_cast<size_t>(width(*out)));
     if (x && format.integer_codes) executor_.require_quantized(*x);
     images_.push_back(weight.image);
     return result;
@@ -191,13 +210,17 @@ class PyExecutor {
 
 void bind_executor(nb::module_& m) {
   nb::class_<Weight>(m, "Weight")
-      .def("__init__", [](Weight* self, std::string format, int64_t rows, int64_t cols, Vector<uint8_t> image,
-                          const std::optional<Vector<float>>& bias) {
-        new (self) Weight{std::move(format), rows, cols, std::move(image), to_floats(bias)};
-      }, nb::arg("format"), nb::arg("rows"), nb::arg("cols"), nb::arg("image"), nb::arg("bias").none());
+      .def(
+          "__init__",
+          [](Weight* self, std::string format, int64_t rows, int64_t cols, Vector<uint8_t> image,
+             const std::optional<Vector<float>>& bias) {
+            new (self) Weight{std::move(format), rows, cols, std::move(image), to_floats(bias)};
+          },
+          nb::arg("format"), nb::arg("rows"), nb::arg("cols"), nb::arg("image"), nb::arg("bias").none());
   nb::class_<PyExecutor>(m, "Executor")
       .def(nb::init<const std::string&, std::vector<int>, int32_t, int32_t,
-                    const std::tuple<int, int, int, std::string>&, int64_t, int64_t, const std::vector<int64_t>&>(),
+                    const std::tuple<int, int, int, std::string>&, int64_t, int64_t,
+                    const std::vector<int64_t>&>(),
            nb::arg("isa"), nb::arg("cpus"), nb::arg("max_rows"), nb::arg("max_positions"), nb::arg("kv"),
            nb::arg("num_blocks"), nb::arg("vocab_size"), nb::arg("slot_widths"))
       .def("add_embed", &PyExecutor::add_embed)
@@ -207,10 +230,11 @@ void bind_executor(nb::module_& m) {
       .def("add_linear_add", &PyExecutor::add_linear_add)
       .def("add_gated_linear", &PyExecutor::add_gated_linear)
       .def("add_rope_table", &PyExecutor::add_rope_table)
-      .def("add_rope_append", &PyExecutor::add_rope_append, nb::arg("qkv"), nb::arg("layer"), nb::arg("num_heads"),
-           nb::arg("table"), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("epsilon"))
-      .def("add_attention", &PyExecutor::add_attention, nb::arg("qkv"), nb::arg("layer"), nb::arg("num_heads"),
-           nb::arg("scale"), nb::arg("window").none(), nb::arg("out"))
+      .def("add_rope_append", &PyExecutor::add_rope_append, nb::arg("qkv"), nb::arg("layer"),
+           nb::arg("num_heads"), nb::arg("table"), nb::arg("q_norm").none(), nb::arg("k_norm").none(),
+           nb::arg("epsilon"))
+      .def("add_attention", &PyExecutor::add_attention, nb::arg("qkv"), nb::arg("layer"),
+           nb::arg("num_heads"), nb::arg("scale"), nb::arg("window").none(), nb::arg("out"))
       .def("add_head", &PyExecutor::add_head)
       .def("finish", &PyExecutor::finish)
       .def("step", &PyExecutor::step)

@@ -78,8 +78,8 @@ void decode(const std::string& name, const Vector<uint8_t>& image, WritableRows 
 }
 
 // y (T, rows) = x (T, cols) @ weight.T, as a step computes it, in calls of `rows_per_call` rows.
-void multiply(const std::string& name, const std::string& isa_name, const Vector<uint8_t>& image, const Rows<float>& x,
-              WritableRows y, int rows_per_call) {
+void multiply(const std::string& name, const std::string& isa_name, const Vector<uint8_t>& image,
+              const Rows<float>& x, WritableRows y, int rows_per_call) {
   const WeightFormat& format = weight_format(name);
   const Isa isa = choose_isa(isa_name);
   const auto cols = static_cast<int64_t>(x.shape(1));
@@ -91,7 +91,8 @@ void multiply(const std::string& name, const std::string& isa_name, const Vector
   std::vector<uint8_t> quantized(format.integer_codes ? x.shape(0) * static_cast<size_t>(row_bytes) : 0);
   const auto total = static_cast<int64_t>(x.shape(0));
   for (int64_t t = 0; t < total && format.integer_codes; ++t) {
-    kernels_for(isa).quantize_groups(x.data() + t * cols, cols, 0, cols / kGroup, quantized.data() + t * row_bytes);
+    kernels_for(isa).quantize_groups(x.data() + t * cols, cols, 0, cols / kGroup,
+                                     quantized.data() + t * row_bytes);
   }
   const LinearTile linear = linear_for(format, isa);
   const int64_t step = std::clamp(rows_per_call, 1, kMaxLinearRows);
@@ -134,8 +135,8 @@ void bind_kernels(nb::module_& m) {
     check_matrix(format, rows, cols);
     return image_bytes(format, rows, cols);
   });
-  m.def("repack", repack, nb::arg("format"), nb::arg("rows"), nb::arg("cols"), nb::arg("source"), nb::arg("target"),
-        nb::arg("cpus"));
+  m.def("repack", repack, nb::arg("format"), nb::arg("rows"), nb::arg("cols"), nb::arg("source"),
+        nb::arg("target"), nb::arg("cpus"));
   m.def("decode", decode, nb::arg("format"), nb::arg("image"), nb::arg("out"));
   m.def("multiply", multiply, nb::arg("format"), nb::arg("isa"), nb::arg("image"), nb::arg("x"), nb::arg("y"),
         nb::arg("rows_per_call"));

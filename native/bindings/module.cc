@@ -7,7 +7,7 @@
 #include "bindings/translate_error.h"
 
 NB_MODULE(_core, m) {
-  ellm::RegisterErrorTranslation();
+  ellm::register_error_translation();
   ellm::bind_gguf(m);
   ellm::bind_kernels(m);
   ellm::bind_executor(m);

@@ -4,6 +4,6 @@
 namespace ellm {
 
 // Call once, while the module is initialised.
-void RegisterErrorTranslation();
+void register_error_translation();
 
 }  // namespace ellm

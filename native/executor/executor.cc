@@ -30,12 +30,14 @@ Executor::Executor(const ExecutorConfig& config, const std::vector<int64_t>& slo
   for (size_t i = 0; i < slot_widths.size(); ++i) machine_.slots[i].width = slot_widths[i];
 }
 
-void Executor::require_quantized(int slot) { machine_.slots.at(static_cast<size_t>(slot)).has_quantized = true; }
+void Executor::require_quantized(int slot) {
+  machine_.slots.at(static_cast<size_t>(slot)).has_quantized = true;
+}
 
-std::shared_ptr<const RopeTable> Executor::add_rope_table(std::vector<double> inverse_frequencies, double magnitude,
-                                                          bool interleaved) {
-  rope_tables_.push_back(
-      std::make_shared<RopeTable>(std::move(inverse_frequencies), magnitude, interleaved, config_.max_positions));
+std::shared_ptr<const RopeTable> Executor::add_rope_table(std::vector<double> inverse_frequencies,
+                                                          double magnitude, bool interleaved) {
+  rope_tables_.push_back(std::make_shared<RopeTable>(std::move(inverse_frequencies), magnitude, interleaved,
+                                                     config_.max_positions));
   return rope_tables_.back();
 }
 

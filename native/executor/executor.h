@@ -15,9 +15,9 @@ namespace ellm {
 
 struct ExecutorConfig {
   Isa isa;
-  std::vector<int> cpus;               // one pinned thread each
+  std::vector<int> cpus;  // one pinned thread each
   int32_t max_rows;
-  int32_t max_positions;               // longest sequence
+  int32_t max_positions;  // longest sequence
   KvShape kv;
   int64_t num_blocks;
   int64_t vocab_size;

@@ -40,12 +40,12 @@ class ChangingSource final : public ByteSource {
 
   const std::string& name() const override { return file_.name(); }
   const FileIdentity& identity() const override { return identity_; }
-  size_t ReadAt(uint64_t offset, void* out, size_t size) const override {
+  size_t read_at(uint64_t offset, void* out, size_t size) const override {
     if (grow_) std::ofstream(name(), std::ios::binary | std::ios::app).put('x');
     grow_ = false;
-    return file_.ReadAt(offset, out, size);
+    return file_.read_at(offset, out, size);
   }
-  void CheckUnchanged() const override { file_.CheckUnchanged(); }
+  void check_unchanged() const override { file_.check_unchanged(); }
 
  private:
   FileSource file_;
@@ -53,23 +53,23 @@ class ChangingSource final : public ByteSource {
   mutable bool grow_;
 };
 
-const char* NameOf(ErrorKind kind) {
+const char* name_of(ErrorKind kind) {
   return kind == ErrorKind::kInvalidModel  ? "invalid"
          : kind == ErrorKind::kUnsupported ? "unsupported"
                                            : "other";
 }
 
-void Dump(const char* path, const Change& change) {
+void dump(const char* path, const Change& change) {
   const auto open = [&](const std::string& shard) -> std::unique_ptr<ByteSource> {
     return std::make_unique<ChangingSource>(shard, change);
   };
   try {
-    const ellm::gguf::Model model = ellm::gguf::ReadModel(path, open);
-    ellm::gguf::TouchModel(model, open);
-    std::printf("ok %zu keys, %zu tensors, %zu shards\n", model.metadata.size(),
-                model.tensors.size(), model.shards.size());
+    const ellm::gguf::Model model = ellm::gguf::read_model(path, open);
+    ellm::gguf::touch_model(model, open);
+    std::printf("ok %zu keys, %zu tensors, %zu shards\n", model.metadata.size(), model.tensors.size(),
+                model.shards.size());
   } catch (const Error& error) {
-    std::printf("%s %s\n", NameOf(error.kind), error.what());
+    std::printf("%s %s\n", name_of(error.kind), error.what());
   }
 }
 
@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
     } else if (std::strcmp(argv[i], "--grow") == 0) {
       change.grow = true;
     } else {
-      Dump(argv[i], change);
+      dump(argv[i], change);
     }
   }
   return 0;

@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                 "one of two shards");
   };
   try {
-    TouchModel(ellm::gguf::ReadModel(sharded ? kFirst : "m.gguf", open), open);
+    touch_model(ellm::gguf::read_model(sharded ? kFirst : "m.gguf", open), open);
   } catch (const Error&) {
     return 0;
   }

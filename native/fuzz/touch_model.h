@@ -8,6 +8,6 @@ namespace ellm::gguf {
 
 // Reads the first and last byte of every tensor through `open`; throws std::logic_error if an
 // accepted tensor is not inside its shard, which would be a bug of the reader.
-void TouchModel(const Model& model, const OpenSource& open);
+void touch_model(const Model& model, const OpenSource& open);
 
 }  // namespace ellm::gguf

@@ -35,16 +35,16 @@ class ByteSource {
   virtual const FileIdentity& identity() const = 0;
 
   // Copies up to `size` bytes from `offset`; fewer only past the present end of the source.
-  virtual size_t ReadAt(uint64_t offset, void* out, size_t size) const = 0;
+  virtual size_t read_at(uint64_t offset, void* out, size_t size) const = 0;
 
   // Throws kInvalidModel if the file behind the source is no longer the one that was opened.
-  virtual void CheckUnchanged() const = 0;
+  virtual void check_unchanged() const = 0;
 
   uint64_t size() const { return identity().size_bytes; }
 };
 
 // An error of this source, at `offset`.
-Error Invalid(const ByteSource& source, std::string what, uint64_t offset, std::string found,
+Error invalid(const ByteSource& source, std::string what, uint64_t offset, std::string found,
               std::string expected);
 
 class FileSource final : public ByteSource {
@@ -58,8 +58,8 @@ class FileSource final : public ByteSource {
 
   const std::string& name() const override { return path_; }
   const FileIdentity& identity() const override { return identity_; }
-  size_t ReadAt(uint64_t offset, void* out, size_t size) const override;
-  void CheckUnchanged() const override;
+  size_t read_at(uint64_t offset, void* out, size_t size) const override;
+  void check_unchanged() const override;
 
  private:
   std::string path_;
@@ -74,8 +74,8 @@ class MemorySource final : public ByteSource {
 
   const std::string& name() const override { return name_; }
   const FileIdentity& identity() const override { return identity_; }
-  size_t ReadAt(uint64_t offset, void* out, size_t size) const override;
-  void CheckUnchanged() const override {}
+  size_t read_at(uint64_t offset, void* out, size_t size) const override;
+  void check_unchanged() const override {}
 
  private:
   std::span<const uint8_t> bytes_;

@@ -27,23 +27,23 @@ class Cursor {
 
   // A little-endian number; `what` names it in the error if the file ends before it does.
   template <typename T>
-  T Read(const char* what) {
+  T read(const char* what) {
     static_assert(std::is_arithmetic_v<T>);
     T value;
-    ReadBytes(&value, sizeof value, what);
+    read_bytes(&value, sizeof value, what);
     return value;
   }
 
-  void ReadBytes(void* out, uint64_t size, const char* what);
+  void read_bytes(void* out, uint64_t size, const char* what);
 
   // Throws unless `size` more bytes can be read.
-  void Require(uint64_t size, const char* what) const;
+  void require(uint64_t size, const char* what) const;
 
   // An error of this file, at `offset`.
-  Error Invalid(std::string what, uint64_t offset, std::string found, std::string expected) const;
+  Error invalid(std::string what, uint64_t offset, std::string found, std::string expected) const;
 
  private:
-  void Fill();
+  void fill();
 
   const ByteSource& source_;
   const uint64_t limit_;

@@ -33,10 +33,10 @@ enum class ValueType : uint32_t {
 };
 
 // "u32", "string", ...; "type 13" for a number that is no type.
-std::string NameOf(ValueType type);
+std::string name_of(ValueType type);
 
 // Bytes of one number or bool; 0 for strings, arrays and unknown types.
-uint64_t FixedBytes(ValueType type);
+uint64_t fixed_bytes(ValueType type);
 
 // Numbers or bools, as they lie in the file.
 struct NumericArray {
@@ -68,12 +68,12 @@ struct Entry {
 using Metadata = std::vector<Entry>;
 
 // The entry of this key, or nullptr.
-const Entry* Find(const Metadata& metadata, std::string_view key);
+const Entry* find(const Metadata& metadata, std::string_view key);
 
 // Reads `count` pairs. Throws kInvalidModel.
-Metadata ReadMetadata(Cursor& cursor, uint64_t count);
+Metadata read_metadata(Cursor& cursor, uint64_t count);
 
 // A name in the header: 1 to `max_bytes` bytes of UTF-8 without control characters.
-std::string ReadName(Cursor& cursor, const char* what, uint64_t max_bytes);
+std::string read_name(Cursor& cursor, const char* what, uint64_t max_bytes);
 
 }  // namespace ellm::gguf

@@ -41,78 +41,77 @@ struct Placed {
   uint64_t offset_field;  // where the header holds the offset
 };
 
-Error Unsupported(const ByteSource& source, std::string what, uint64_t offset, std::string found,
+Error unsupported(const ByteSource& source, std::string what, uint64_t offset, std::string found,
                   std::string expected) {
   return Error(ErrorKind::kUnsupported, std::move(what), source.name(), offset, std::move(found),
                std::move(expected));
 }
 
-void CheckVersion(const ByteSource& source, const Cursor& cursor, uint32_t version) {
+void check_version(const ByteSource& source, const Cursor& cursor, uint32_t version) {
   constexpr uint64_t kOffset = sizeof kMagic;
   constexpr char kExpected[] = "little-endian version 2 or 3";
   if (version == 2 || version == 3) return;
   const uint32_t swapped = __builtin_bswap32(version);
   if (swapped == 2 || swapped == 3) {
-    throw Unsupported(source, "GGUF byte order", kOffset,
-                      "big-endian version " + std::to_string(swapped),
+    throw unsupported(source, "GGUF byte order", kOffset, "big-endian version " + std::to_string(swapped),
                       std::string(kExpected) + " (convert the model again for little-endian)");
   }
   if (version == 1) {
-    throw Unsupported(source, "GGUF version", kOffset, "the obsolete version 1", kExpected);
+    throw unsupported(source, "GGUF version", kOffset, "the obsolete version 1", kExpected);
   }
-  throw cursor.Invalid("GGUF version", kOffset, std::to_string(version), kExpected);
+  throw cursor.invalid("GGUF version", kOffset, std::to_string(version), kExpected);
 }
 
-Counts ReadCounts(const ByteSource& source, Cursor& cursor) {
-  const std::string expected = "a GGUF file of at least " + Bytes(kHeadBytes);
-  if (source.size() == 0) throw cursor.Invalid("not a GGUF file", 0, "an empty file", expected);
+Counts read_counts(const ByteSource& source, Cursor& cursor) {
+  const std::string expected = "a GGUF file of at least " + bytes_text(kHeadBytes);
+  if (source.size() == 0) throw cursor.invalid("not a GGUF file", 0, "an empty file", expected);
   if (source.size() < sizeof kMagic) {
-    throw cursor.Invalid("not a GGUF file", 0, Bytes(source.size()), expected);
+    throw cursor.invalid("not a GGUF file", 0, bytes_text(source.size()), expected);
   }
   char magic[sizeof kMagic];
-  cursor.ReadBytes(magic, sizeof magic, "magic");
+  cursor.read_bytes(magic, sizeof magic, "magic");
   if (std::memcmp(magic, kMagic, sizeof magic) != 0) {
-    throw cursor.Invalid("not a GGUF file", 0, Quoted({magic, sizeof magic}), "'GGUF'");
+    throw cursor.invalid("not a GGUF file", 0, quoted({magic, sizeof magic}), "'GGUF'");
   }
   Counts counts;
-  counts.version = cursor.Read<uint32_t>("GGUF version");
-  CheckVersion(source, cursor, counts.version);
-  counts.tensors = cursor.Read<uint64_t>("tensor count");
-  counts.entries = cursor.Read<uint64_t>("metadata count");
+  counts.version = cursor.read<uint32_t>("GGUF version");
+  check_version(source, cursor, counts.version);
+  counts.tensors = cursor.read<uint64_t>("tensor count");
+  counts.entries = cursor.read<uint64_t>("metadata count");
   // Checked before the metadata is read, so that the offset is the field's.
-  const std::optional<uint64_t> least = CheckedMul(counts.tensors, kMinTensorBytes);
+  const std::optional<uint64_t> least = checked_mul(counts.tensors, kMinTensorBytes);
   if (!least || *least > cursor.remaining()) {
-    throw cursor.Invalid("tensor count", 8, std::to_string(counts.tensors),
+    throw cursor.invalid("tensor count", 8, std::to_string(counts.tensors),
                          "at most " + std::to_string(cursor.remaining() / kMinTensorBytes) +
                              ", all that the header has room for");
   }
   return counts;
 }
 
-uint64_t AlignmentOf(const Cursor& cursor, const Metadata& metadata) {
-  const Entry* entry = Find(metadata, "general.alignment");
+uint64_t alignment_of(const Cursor& cursor, const Metadata& metadata) {
+  const Entry* entry = find(metadata, "general.alignment");
   if (entry == nullptr) return kDefaultAlignment;
-  const std::string expected = "a u32 power of two from " + std::to_string(kMinAlignment) + " to " +
-                               std::to_string(kMaxAlignment);
+  const std::string expected =
+      "a u32 power of two from " + std::to_string(kMinAlignment) + " to " + std::to_string(kMaxAlignment);
   const auto* number = std::get_if<uint64_t>(&entry->value);
   if (entry->type != ValueType::kUint32 || number == nullptr) {
-    throw cursor.Invalid("metadata 'general.alignment'", entry->value_offset,
-                         "a value of type " + NameOf(entry->type), expected);
+    throw cursor.invalid("metadata 'general.alignment'", entry->value_offset,
+                         "a value of type " + name_of(entry->type), expected);
   }
   const bool power_of_two = (*number & (*number - 1)) == 0;
   if (*number < kMinAlignment || *number > kMaxAlignment || !power_of_two) {
-    throw cursor.Invalid("metadata 'general.alignment'", entry->value_offset,
-                         std::to_string(*number), expected);
+    throw cursor.invalid("metadata 'general.alignment'", entry->value_offset, std::to_string(*number),
+                         expected);
   }
   return *number;
 }
 
 // The dimensions, slowest first; their product fits kMaxElements.
-std::vector<uint64_t> ReadShape(Cursor& cursor, const std::string& what) {
+std::vector<uint64_t> read_shape(Cursor& cursor, const std::string& what) {
   const uint64_t count_offset = cursor.offset();
-  const auto count = cursor.Read<uint32_t>(what.c_str());
+  const auto count = cursor.read<uint32_t>(what.c_str());
   if (count < 1 || count > kMaxDims) {
-    throw cursor.Invalid(what, count_offset, std::to_string(count) + " dimensions",
+    throw cursor.invalid(what, count_offset, std::to_string(count) + " dimensions",
                          "1 to " + std::to_string(kMaxDims));
   }
   const uint64_t offset = cursor.offset();
@@ -120,14 +119,14 @@ std::vector<uint64_t> ReadShape(Cursor& cursor, const std::string& what) {
   uint64_t elements = 1;
   for (uint32_t i = 0; i < count; ++i) {
     const uint64_t dim_offset = cursor.offset();
-    const auto dim = cursor.Read<int64_t>(what.c_str());
+    const auto dim = cursor.read<int64_t>(what.c_str());
     if (dim <= 0) {
-      throw cursor.Invalid(what, dim_offset, "dimension " + std::to_string(dim), "1 or more");
+      throw cursor.invalid(what, dim_offset, "dimension " + std::to_string(dim), "1 or more");
     }
     shape[count - 1 - i] = static_cast<uint64_t>(dim);
-    const std::optional<uint64_t> product = CheckedMul(elements, static_cast<uint64_t>(dim));
+    const std::optional<uint64_t> product = checked_mul(elements, static_cast<uint64_t>(dim));
     if (!product || *product > kMaxElements) {
-      throw cursor.Invalid(what, offset, "dimensions whose product overflows",
+      throw cursor.invalid(what, offset, "dimensions whose product overflows",
                            "at most " + std::to_string(kMaxElements) + " elements");
     }
     elements = *product;
@@ -135,51 +134,50 @@ std::vector<uint64_t> ReadShape(Cursor& cursor, const std::string& what) {
   return shape;
 }
 
-const WeightFormat* ReadFormat(const ByteSource& source, Cursor& cursor, const std::string& what) {
+const WeightFormat* read_format(const ByteSource& source, Cursor& cursor, const std::string& what) {
   const uint64_t offset = cursor.offset();
-  const auto id = cursor.Read<uint32_t>(what.c_str());
-  if (const WeightFormat* format = FindWeightFormat(id)) return format;
-  const std::string expected = "one of " + SupportedTypeNames();
-  if (const char* name = UnsupportedTypeName(id)) {
-    throw Unsupported(source, what, offset, std::string("type ") + name, expected);
+  const auto id = cursor.read<uint32_t>(what.c_str());
+  if (const WeightFormat* format = find_weight_format(id)) return format;
+  const std::string expected = "one of " + supported_type_names();
+  if (const char* name = unsupported_type_name(id)) {
+    throw unsupported(source, what, offset, std::string("type ") + name, expected);
   }
   std::string found = "type " + std::to_string(id);
-  if (const char* name = RemovedTypeName(id)) found += std::string(" (") + name + ", removed)";
-  throw cursor.Invalid(what, offset, found, expected);
+  if (const char* name = removed_type_name(id)) found += std::string(" (") + name + ", removed)";
+  throw cursor.invalid(what, offset, found, expected);
 }
 
-uint64_t SizeOf(const Cursor& cursor, const Tensor& tensor, const std::string& what) {
+uint64_t size_of(const Cursor& cursor, const Tensor& tensor, const std::string& what) {
   const WeightFormat& format = *tensor.format;
   const uint64_t cols = tensor.shape.back();
   if (cols % format.block_elements != 0) {
-    throw cursor.Invalid(
+    throw cursor.invalid(
         what, tensor.name_offset, "rows of " + std::to_string(cols) + " elements",
         "a multiple of " + std::to_string(format.block_elements) + ", the block of " + format.name);
   }
   uint64_t elements = 1;
-  for (const uint64_t dim : tensor.shape) elements *= dim;  // ReadShape has bounded the product
-  const std::optional<uint64_t> size =
-      CheckedMul(elements / format.block_elements, format.block_bytes);
+  for (const uint64_t dim : tensor.shape) elements *= dim;  // read_shape has bounded the product
+  const std::optional<uint64_t> size = checked_mul(elements / format.block_elements, format.block_bytes);
   if (size) return *size;
-  throw cursor.Invalid(what, tensor.name_offset, std::to_string(elements) + " elements",
+  throw cursor.invalid(what, tensor.name_offset, std::to_string(elements) + " elements",
                        "fewer than 2^64 bytes");
 }
 
-Placed ReadTensor(const ByteSource& source, Cursor& cursor) {
+Placed read_tensor(const ByteSource& source, Cursor& cursor) {
   Placed placed;
   Tensor& tensor = placed.tensor;
   tensor.name_offset = cursor.offset() + sizeof(uint64_t);
-  tensor.name = ReadName(cursor, "tensor name", kMaxTensorNameBytes);
-  const std::string what = "tensor " + Quoted(tensor.name);
-  tensor.shape = ReadShape(cursor, what);
-  tensor.format = ReadFormat(source, cursor, what);
+  tensor.name = read_name(cursor, "tensor name", kMaxTensorNameBytes);
+  const std::string what = "tensor " + quoted(tensor.name);
+  tensor.shape = read_shape(cursor, what);
+  tensor.format = read_format(source, cursor, what);
   placed.offset_field = cursor.offset();
-  tensor.offset = cursor.Read<uint64_t>(what.c_str());
-  tensor.size_bytes = SizeOf(cursor, tensor, what);
+  tensor.offset = cursor.read<uint64_t>(what.c_str());
+  tensor.size_bytes = size_of(cursor, tensor, what);
   return placed;
 }
 
-void RequireUniqueNames(const Cursor& cursor, const std::vector<Placed>& placed) {
+void require_unique_names(const Cursor& cursor, const std::vector<Placed>& placed) {
   std::vector<const Tensor*> tensors;
   tensors.reserve(placed.size());
   for (const Placed& one : placed) tensors.push_back(&one.tensor);
@@ -188,33 +186,33 @@ void RequireUniqueNames(const Cursor& cursor, const std::vector<Placed>& placed)
   const auto first = std::ranges::adjacent_find(tensors, same);
   if (first == tensors.end()) return;
   const Tensor& second = **(first + 1);
-  throw cursor.Invalid("duplicate tensor", second.name_offset, Quoted(second.name) + " again",
+  throw cursor.invalid("duplicate tensor", second.name_offset, quoted(second.name) + " again",
                        "each name once");
 }
 
 // Makes the offset absolute if the tensor lies inside the file.
-void Place(const Cursor& cursor, Placed& placed, uint64_t data_start, uint64_t alignment,
+void place(const Cursor& cursor, Placed& placed, uint64_t data_start, uint64_t alignment,
            uint64_t file_size) {
   Tensor& tensor = placed.tensor;
-  const std::string what = "tensor " + Quoted(tensor.name);
+  const std::string what = "tensor " + quoted(tensor.name);
   const std::string found = "data offset " + std::to_string(tensor.offset);
   if (tensor.offset % alignment != 0) {
-    throw cursor.Invalid(what, placed.offset_field, found,
+    throw cursor.invalid(what, placed.offset_field, found,
                          "a multiple of the alignment " + std::to_string(alignment));
   }
-  const std::optional<uint64_t> start = CheckedAdd(data_start, tensor.offset);
-  const std::optional<uint64_t> end = start ? CheckedAdd(*start, tensor.size_bytes) : std::nullopt;
+  const std::optional<uint64_t> start = checked_add(data_start, tensor.offset);
+  const std::optional<uint64_t> end = start ? checked_add(*start, tensor.size_bytes) : std::nullopt;
   if (!end || *end > file_size) {
     const uint64_t room = file_size > data_start ? file_size - data_start : 0;
-    throw cursor.Invalid(what, placed.offset_field, found + " and " + Bytes(tensor.size_bytes),
-                         "an end within the " + Bytes(room) + " of tensor data in the file");
+    throw cursor.invalid(what, placed.offset_field, found + " and " + bytes_text(tensor.size_bytes),
+                         "an end within the " + bytes_text(room) + " of tensor data in the file");
   }
   tensor.offset = *start;
 }
 
 // Each tensor starts where the one before it ends, rounded up to the alignment.
-void RequireContiguous(const Cursor& cursor, const std::vector<Placed>& placed, uint64_t data_start,
-                       uint64_t alignment) {
+void require_contiguous(const Cursor& cursor, const std::vector<Placed>& placed, uint64_t data_start,
+                        uint64_t alignment) {
   std::vector<const Placed*> order;
   order.reserve(placed.size());
   for (const Placed& one : placed) order.push_back(&one);
@@ -224,28 +222,28 @@ void RequireContiguous(const Cursor& cursor, const std::vector<Placed>& placed, 
   for (const Placed* one : order) {
     const Tensor& tensor = one->tensor;
     const uint64_t offset = tensor.offset - data_start;
-    const uint64_t expected = CheckedAlignUp(end, alignment).value_or(UINT64_MAX);
+    const uint64_t expected = checked_align_up(end, alignment).value_or(UINT64_MAX);
     if (offset != expected) {
-      const std::string neighbour = before ? " after tensor " + Quoted(before->name) : "";
-      throw cursor.Invalid("tensor " + Quoted(tensor.name), one->offset_field,
-                           "data offset " + std::to_string(offset) +
-                               (offset < end ? ", an overlap" : ", a gap") + neighbour,
-                           "data offset " + std::to_string(expected));
+      const std::string neighbour = before ? " after tensor " + quoted(before->name) : "";
+      throw cursor.invalid(
+          "tensor " + quoted(tensor.name), one->offset_field,
+          "data offset " + std::to_string(offset) + (offset < end ? ", an overlap" : ", a gap") + neighbour,
+          "data offset " + std::to_string(expected));
     }
     end = offset + tensor.size_bytes;  // Place has bounded it by the size of the file
     before = &tensor;
   }
 }
 
-std::vector<Tensor> ReadTensors(const ByteSource& source, Cursor& cursor, uint64_t count,
-                                uint64_t alignment) {
-  cursor.Require(CheckedMul(count, kMinTensorBytes).value_or(UINT64_MAX), "the tensor list");
+std::vector<Tensor> read_tensors(const ByteSource& source, Cursor& cursor, uint64_t count,
+                                 uint64_t alignment) {
+  cursor.require(checked_mul(count, kMinTensorBytes).value_or(UINT64_MAX), "the tensor list");
   std::vector<Placed> placed;
-  for (uint64_t i = 0; i < count; ++i) placed.push_back(ReadTensor(source, cursor));
-  RequireUniqueNames(cursor, placed);
-  const uint64_t data_start = CheckedAlignUp(cursor.offset(), alignment).value_or(UINT64_MAX);
-  for (Placed& one : placed) Place(cursor, one, data_start, alignment, source.size());
-  RequireContiguous(cursor, placed, data_start, alignment);
+  for (uint64_t i = 0; i < count; ++i) placed.push_back(read_tensor(source, cursor));
+  require_unique_names(cursor, placed);
+  const uint64_t data_start = checked_align_up(cursor.offset(), alignment).value_or(UINT64_MAX);
+  for (Placed& one : placed) place(cursor, one, data_start, alignment, source.size());
+  require_contiguous(cursor, placed, data_start, alignment);
   std::vector<Tensor> tensors;
   tensors.reserve(placed.size());
   for (Placed& one : placed) tensors.push_back(std::move(one.tensor));
@@ -254,16 +252,16 @@ std::vector<Tensor> ReadTensors(const ByteSource& source, Cursor& cursor, uint64
 
 }  // namespace
 
-Header ReadHeader(const ByteSource& source) {
+Header read_header(const ByteSource& source) {
   Cursor cursor(source);
-  const Counts counts = ReadCounts(source, cursor);
+  const Counts counts = read_counts(source, cursor);
   Header header;
   header.version = counts.version;
-  header.metadata = ReadMetadata(cursor, counts.entries);
-  const uint64_t alignment = AlignmentOf(cursor, header.metadata);
-  header.tensors = ReadTensors(source, cursor, counts.tensors, alignment);
+  header.metadata = read_metadata(cursor, counts.entries);
+  const uint64_t alignment = alignment_of(cursor, header.metadata);
+  header.tensors = read_tensors(source, cursor, counts.tensors, alignment);
   header.size_bytes = cursor.offset();
-  source.CheckUnchanged();
+  source.check_unchanged();
   return header;
 }
 

@@ -36,6 +36,6 @@ struct Header {
 
 // Throws kInvalidModel, or kUnsupported for a big-endian file, version 1, or a tensor type that
 // eLLM does not read.
-Header ReadHeader(const ByteSource& source);
+Header read_header(const ByteSource& source);
 
 }  // namespace ellm::gguf

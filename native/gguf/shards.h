@@ -35,11 +35,11 @@ struct Model {
 
 using OpenSource = std::function<std::unique_ptr<ByteSource>(const std::string& path)>;
 
-// Reads and checks every shard; `open` makes the source of each path. Throws what ReadHeader
+// Reads and checks every shard; `open` makes the source of each path. Throws what read_header
 // throws, and kInvalidModel for shards that are missing, foreign, repeated or not the first.
-Model ReadModel(const std::string& path, const OpenSource& open);
+Model read_model(const std::string& path, const OpenSource& open);
 
 // The same for files on disk.
-Model ReadModel(const std::string& path);
+Model read_model(const std::string& path);
 
 }  // namespace ellm::gguf

@@ -8,12 +8,12 @@ namespace ellm::gguf {
 
 // True for well-formed UTF-8 (Unicode 15, table 3-7): no overlong forms, no surrogates, nothing
 // above U+10FFFF. What passes here also passes Python's strict decoder.
-bool IsUtf8(std::string_view text);
+bool is_utf8(std::string_view text);
 
 // `text` in single quotes, other than printable ASCII as \xNN, long text cut with its length.
-std::string Quoted(std::string_view text);
+std::string quoted(std::string_view text);
 
 // "1 byte", "17 bytes".
-std::string Bytes(unsigned long long count);
+std::string bytes_text(unsigned long long count);
 
 }  // namespace ellm::gguf

@@ -28,7 +28,7 @@ constexpr TypeName kRemoved[] = {
 };
 
 template <size_t n>
-const char* Find(const TypeName (&names)[n], uint32_t id) {
+const char* find(const TypeName (&names)[n], uint32_t id) {
   for (const TypeName& entry : names) {
     if (entry.id == id) return entry.name;
   }
@@ -37,18 +37,18 @@ const char* Find(const TypeName (&names)[n], uint32_t id) {
 
 }  // namespace
 
-const WeightFormat* FindWeightFormat(uint32_t id) {
+const WeightFormat* find_weight_format(uint32_t id) {
   for (const WeightFormat& format : kWeightFormats) {
     if (format.id == id) return &format;
   }
   return nullptr;
 }
 
-const char* UnsupportedTypeName(uint32_t id) { return Find(kUnsupported, id); }
+const char* unsupported_type_name(uint32_t id) { return find(kUnsupported, id); }
 
-const char* RemovedTypeName(uint32_t id) { return Find(kRemoved, id); }
+const char* removed_type_name(uint32_t id) { return find(kRemoved, id); }
 
-std::string SupportedTypeNames() {
+std::string supported_type_names() {
   std::string names;
   for (const WeightFormat& format : kWeightFormats) {
     if (!names.empty()) names += ", ";

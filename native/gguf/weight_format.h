@@ -15,15 +15,15 @@ struct WeightFormat {
 };
 
 // The format of this number, or nullptr if eLLM does not read it.
-const WeightFormat* FindWeightFormat(uint32_t id);
+const WeightFormat* find_weight_format(uint32_t id);
 
 // Name of a type that ggml knows and eLLM does not read, or nullptr.
-const char* UnsupportedTypeName(uint32_t id);
+const char* unsupported_type_name(uint32_t id);
 
 // Name of a type that ggml had once and removed, or nullptr.
-const char* RemovedTypeName(uint32_t id);
+const char* removed_type_name(uint32_t id);
 
 // "f32, f16, ...": every format eLLM reads.
-std::string SupportedTypeNames();
+std::string supported_type_names();
 
 }  // namespace ellm::gguf

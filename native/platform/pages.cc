@@ -10,7 +10,8 @@ namespace ellm {
 
 Pages::Pages(size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
-  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* address =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) {
     throw Error(ErrorKind::kCapacity, "the system refused " + std::to_string(bytes) + " bytes of memory");
   }

@@ -149,12 +149,15 @@ def test_abort_ends_the_step_and_the_next_is_unchanged():
         time.sleep(0.05)
         executor.abort()
 
-    thread = threading.Thread(target=stop)
-    thread.start()
-    started.set()
-    with pytest.raises(AbortedError):
+    def step_again_and_again():
+        started.set()
         for _ in range(100):
             executor.step(tokens, rows, wanted)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with pytest.raises(AbortedError):
+        step_again_and_again()
     thread.join()
     np.testing.assert_array_equal(executor.step(tokens, rows, wanted), expected)
 

@@ -68,7 +68,7 @@ def quantized(x):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("rows", (1, 16, 33))
+@pytest.mark.parametrize("rows", [1, 16, 33])
 @pytest.mark.parametrize("blocks", BLOCKS)
 def test_product_is_right(name, isa, rows, blocks):
     data, cols, rng = make(name, rows, blocks, seed=rows * 7 + blocks)

@@ -123,7 +123,8 @@ def test_failure_while_repacking_leaves_no_file(cache, model):
     assert list(cache.iterdir()) == []
 
 
-def test_progress_reaches_the_end(cache, model):
+@pytest.mark.usefixtures("cache")
+def test_progress_reaches_the_end(model):
     seen = []
     load_weights(
         model.program,
