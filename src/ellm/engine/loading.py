@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ellm.config.engine import EngineConfig
@@ -54,11 +57,27 @@ def open_model(model: str | None, progress: LoadProgress | None = None) -> Opene
     """
     path = resolve(model) if progress is None else resolve(model, progress)
     started = time.perf_counter()
-    file = GgufFile.open(path)
-    config = read_model_config(file, ARCHITECTURES)
-    program = build_program(config, file.tensors, path=str(path))
-    tokenizer = Tokenizer.from_gguf(file.metadata, path=str(path))
+    with _collector_paused():
+        file = GgufFile.open(path)
+        config = read_model_config(file, ARCHITECTURES)
+        program = build_program(config, file.tensors, path=str(path))
+        tokenizer = Tokenizer.from_gguf(file.metadata, path=str(path))
     return OpenedModel(file, config, program, tokenizer, time.perf_counter() - started)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep the cyclic collector from looking at a vocabulary's objects again and again.
+
+    Opening makes hundreds of thousands of objects that all stay: a fifth of the time went there.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def load_model(
