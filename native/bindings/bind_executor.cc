@@ -29,20 +29,31 @@ std::vector<float> to_floats(const std::optional<Vector<float>>& values) {
   return std::vector<float>(values->data(), values->data() + values->size());
 }
 
+// layers, KV heads, head_dim, type name
+using PyKvShape = std::tuple<int, int, int, std::string>;
+
+KvShape to_kv_shape(const PyKvShape& kv) {
+  const auto& [layers, heads, head_dim, name] = kv;
+  for (const auto& [known, type] :
+       {std::pair{"f32", KvType::kF32}, std::pair{"f16", KvType::kF16}, std::pair{"int8", KvType::kInt8}}) {
+    if (name == known) return {layers, heads, head_dim, type};
+  }
+  throw Error(ErrorKind::kConfig, "KV type", "", std::nullopt, name, "f32, f16 or int8");
+}
+
 // How long a caller sleeps before it looks at Python's signals.
 constexpr std::chrono::milliseconds kSignalPeriod(20);
 
 class PyExecutor {
  public:
   PyExecutor(const std::string& isa, std::vector<int> cpus, int32_t max_rows, int32_t max_positions,
-             const std::tuple<int, int, int, std::string>& kv, int64_t num_blocks, int64_t vocab_size,
+             const PyKvShape& kv, int64_t num_blocks, int64_t vocab_size,
              const std::vector<int64_t>& slot_widths)
       : executor_({choose_isa(isa),
                    std::move(cpus),
                    max_rows,
                    max_positions,
-                   {std::get<0>(kv), std::get<1>(kv), std::get<2>(kv),
-                    std::get<3>(kv) == "f16" ? KvType::kF16 : KvType::kF32},
+                   to_kv_shape(kv),
                    num_blocks,
                    vocab_size},
                   slot_widths) {}
@@ -144,6 +155,11 @@ class PyExecutor {
   }
 
   void abort() { executor_.abort(); }
+  void forget(const Vector<int32_t>& blocks) {
+    const nb::gil_scoped_release released;
+    const std::lock_guard lock(mutex_);
+    executor_.forget({blocks.data(), blocks.size()});
+  }
   int64_t arena_bytes() const { return executor_.arena_bytes(); }
   int64_t kv_bytes() const { return executor_.kv_bytes(); }
   int pinned_threads() const { return executor_.pinned_threads(); }
@@ -219,7 +235,7 @@ void bind_executor(nb::module_& m) {
           nb::arg("format"), nb::arg("rows"), nb::arg("cols"), nb::arg("image"), nb::arg("bias").none());
   nb::class_<PyExecutor>(m, "Executor")
       .def(nb::init<const std::string&, std::vector<int>, int32_t, int32_t,
-                    const std::tuple<int, int, int, std::string>&, int64_t, int64_t,
+                    const PyKvShape&, int64_t, int64_t,
                     const std::vector<int64_t>&>(),
            nb::arg("isa"), nb::arg("cpus"), nb::arg("max_rows"), nb::arg("max_positions"), nb::arg("kv"),
            nb::arg("num_blocks"), nb::arg("vocab_size"), nb::arg("slot_widths"))
@@ -239,12 +255,12 @@ void bind_executor(nb::module_& m) {
       .def("finish", &PyExecutor::finish)
       .def("step", &PyExecutor::step)
       .def("abort", &PyExecutor::abort)
+      .def("forget", &PyExecutor::forget)
       .def_prop_ro("arena_bytes", &PyExecutor::arena_bytes)
       .def_prop_ro("kv_bytes", &PyExecutor::kv_bytes)
       .def_prop_ro("pinned_threads", &PyExecutor::pinned_threads);
-  m.def("kv_block_bytes", [](const std::tuple<int, int, int, std::string>& kv) {
-    return KvStore::block_bytes({std::get<0>(kv), std::get<1>(kv), std::get<2>(kv),
-                                 std::get<3>(kv) == "f16" ? KvType::kF16 : KvType::kF32});
+  m.def("kv_float_block_bytes", [](const PyKvShape& kv) { return KvStore::float_block_bytes(to_kv_shape(kv)); });
+  m.def("kv_block_bytes", [](const PyKvShape& kv) { return KvStore::block_bytes(to_kv_shape(kv));
   });
 }
 

@@ -95,6 +95,7 @@ void Executor::start(const Step& step) {
           std::to_string(owner_process_) + ", which made it: load the model after fork");
   check(step);
   for (const RowRun& run : *step.runs) {
+    kv_.prepare(run.blocks, run.start, run.count);
     for (const auto& table : rope_tables_) table->fill(int64_t{run.start} + run.count);
   }
   stopped_ = false;
@@ -110,6 +111,13 @@ void Executor::start(const Step& step) {
       });
     }
   });
+}
+
+void Executor::forget(std::span<const int32_t> blocks) {
+  for (const int32_t block : blocks) {
+    require(block >= 0 && block < config_.num_blocks, "KV block id", block, below(config_.num_blocks));
+    kv_.forget(block);
+  }
 }
 
 void Executor::finish_step() {

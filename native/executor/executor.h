@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,8 @@ class Executor {
   void start(const Step& step);
   // True when the step is over.
   bool wait_for(std::chrono::milliseconds limit) { return pool_.wait_for(limit); }
+  // The sequences that used these KV blocks have ended. Not while a step runs.
+  void forget(std::span<const int32_t> blocks);
   // Throws kAborted if the step was stopped before its end.
   void finish_step();
   // Ends the running step between two ops; the next step is not affected. Thread-safe.

@@ -12,7 +12,7 @@ inline constexpr int kSegmentTokens = 512;                         // tokens per
 inline constexpr int kSegmentBlocks = kSegmentTokens / kBlockTokens;
 inline constexpr int kMaxQueries = 8;                              // queries one attention call handles
 
-enum class KvType { kF32, kF16 };
+enum class KvType { kF32, kF16, kInt8 };
 
 // D rounded up to whole vectors: the row length of V and of attention outputs. Static, so that each
 // translation unit keeps its own copy, compiled for its ISA.
@@ -58,6 +58,10 @@ struct KernelTable {
   void (*append_f16)(const float* k, const float* v, int token, int head_dim, uint8_t* kb, uint8_t* vb);
   void (*attend_f32)(const AttentionArgs& args);
   void (*attend_f16)(const AttentionArgs& args);
+  // A full float block to its stored form (kernels/attention/int8_layout.h).
+  void (*store_int8)(const uint8_t* kb, const uint8_t* vb, int head_dim, uint8_t* block);
+  // k_blocks are stored blocks, v_blocks unused.
+  void (*attend_int8)(const AttentionArgs& args);
   void (*fold)(const AttentionState& state, const AttentionState& segment, int head_dim);
   // out = state.out / state.sum
   void (*finish)(const AttentionState& state, int head_dim, float* out);

@@ -1,6 +1,7 @@
 // The kernels of kernel_table.h on avx512 lanes.
 #include "kernels/vector/avx512.h"
 
+#include "kernels/attention/int8_kernel.h"
 #include "kernels/attention/kernel.h"
 #include "kernels/gated/kernel.h"
 #include "kernels/kernel_table.h"
@@ -21,6 +22,8 @@ extern const KernelTable kKernels_avx512 = {
     append_token<StoredF16>,
     attend<StoredF32>,
     attend<StoredF16>,
+    store_int8,
+    attend_int8,
     fold,
     finish,
 };

@@ -10,8 +10,8 @@
 namespace ellm {
 
 inline constexpr int kTileRows = 16;
-inline constexpr int kGroup = 32;          // activations per int8 scale
-inline constexpr int kMaxLinearRows = 8;   // activation rows one kernel call handles
+inline constexpr int kGroup = 32;         // activations per int8 scale
+inline constexpr int kMaxLinearRows = 8;  // activation rows one kernel call handles
 
 // Rows of activations as x = scale * q + centre, q int8, scale and centre per group of 32.
 //
@@ -24,17 +24,15 @@ struct QuantizedRows {
   int64_t row_bytes;
   int64_t cols;
 
-  static constexpr int64_t bytes_per_row(int64_t cols) {
-    return (cols + cols / kGroup * 24 + 63) / 64 * 64;
-  }
+  static constexpr int64_t bytes_per_row(int64_t cols) { return (cols + cols / kGroup * 24 + 63) / 64 * 64; }
 };
 
 // One tile against up to kMaxLinearRows activation rows: out[t * out_stride + lane].
 struct LinearArgs {
   const uint8_t* tile;
   int64_t cols;
-  QuantizedRows quantized;   // for formats with integer codes
-  const float* x;            // for float formats: row t at x + t * x_stride
+  QuantizedRows quantized;  // for formats with integer codes
+  const float* x;           // for float formats: row t at x + t * x_stride
   int64_t x_stride;
   int rows;
   float* out;
@@ -48,11 +46,11 @@ using LinearTile = void (*)(const LinearArgs&);
 using QuantizeGroups = void (*)(const float* x, int64_t cols, int64_t first, int64_t count, uint8_t* out);
 
 struct WeightFormat {
-  const char* name;          // as in the kernel folder
-  int ggml_type;             // id in GGUF files
-  int block_weights;         // weights per GGUF block
-  int block_bytes;           // bytes per GGUF block
-  bool integer_codes;        // true: activations int8; false: activations float
+  const char* name;    // as in the kernel folder
+  int ggml_type;       // id in GGUF files
+  int block_weights;   // weights per GGUF block
+  int block_bytes;     // bytes per GGUF block
+  bool integer_codes;  // true: activations int8; false: activations float
   int64_t (*tile_bytes)(int64_t cols);
   // rows[i] is the GGUF data of one matrix row, or null for padding.
   void (*repack_tile)(const uint8_t* const* rows, int64_t cols, uint8_t* tile);

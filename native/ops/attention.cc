@@ -11,13 +11,15 @@ constexpr int kItemQueries = 64;
 // Steps of up to this many rows may spread the segments of one head over threads.
 constexpr int kSplitRows = 8;
 
-// Consecutive rows of one sequence and one KV head.
+// Consecutive rows of one sequence and one KV head; with int8 KV, rows of one block.
 struct Item {
   const RowRun* run;
   int32_t first;                       // row index within the run
   int32_t rows;
   int kv_head;
 };
+
+using Attend = void (*)(const AttentionArgs&);
 
 // A query of an item: which row and which head, and its place in the item's result arrays.
 struct Query {
@@ -60,15 +62,23 @@ class AttentionOp : public Op {
     return kMaxQueries * int64_t{dim_} + kMaxQueries * int64_t{kSegmentTokens} +
            (item_queries() + kMaxQueries) * result_floats();
   }
-  int item_rows() const { return std::max(1, kItemQueries / group_); }
+  // A power of two, so that items never cross a block: at most 64.
+  int item_rows() const {
+    int rows = 1;
+    while (2 * rows * group_ <= kItemQueries) rows *= 2;
+    return rows;
+  }
   int item_queries() const { return item_rows() * group_; }
+  // Pieces of the longest sequence: its segments, and last the query's own block.
+  int32_t max_pieces() const { return own_piece() + 1; }
+  int32_t own_piece() const { return (spec_.max_positions + kSegmentTokens - 1) / kSegmentTokens; }
   int64_t split_results(const Machine& machine) const {
-    const int64_t segments = (spec_.max_positions + kSegmentTokens - 1) / kSegmentTokens;
-    return std::min<int64_t>(kSplitRows, machine.max_rows) * spec_.num_heads * segments;
+    return std::min<int64_t>(kSplitRows, machine.max_rows) * spec_.num_heads * max_pieces();
   }
 
   int64_t items_of(const RowRun& run) const {
-    return int64_t{(run.count + item_rows() - 1) / item_rows()} * spec_.num_kv_heads;
+    const int32_t chunks = (run.start + run.count - 1) / item_rows() - run.start / item_rows() + 1;
+    return int64_t{chunks} * spec_.num_kv_heads;
   }
   int64_t count_items(const Step& step) const {
     int64_t count = 0;
@@ -80,10 +90,11 @@ class AttentionOp : public Op {
       const int64_t items = items_of(run);
       if (index < items) {
         // Later rows first: they take longest.
-        const int32_t chunk = static_cast<int32_t>((items - 1 - index) / spec_.num_kv_heads);
-        const int32_t first = chunk * item_rows();
-        return {&run, first, std::min(item_rows(), run.count - first),
-                static_cast<int>((items - 1 - index) % spec_.num_kv_heads)};
+        const int64_t reversed = items - 1 - index;
+        const int32_t chunk = run.start / item_rows() + static_cast<int32_t>(reversed / spec_.num_kv_heads);
+        const int32_t first = std::max(chunk * item_rows(), run.start) - run.start;
+        const int32_t last = std::min((chunk + 1) * item_rows(), run.start + run.count) - run.start;
+        return {&run, first, last - first, static_cast<int>(reversed % spec_.num_kv_heads)};
       }
       index -= items;
     }
@@ -97,34 +108,69 @@ class AttentionOp : public Op {
   int32_t first_position(int32_t position) const {
     return spec_.window ? std::max(0, position - *spec_.window + 1) : 0;
   }
+  // Stored tokens a row at `position` sees: with int8 KV those before its own block, which it sees in
+  // float, else all.
+  static int32_t stored_end(KvType type, int32_t position) {
+    return type == KvType::kInt8 ? position / kBlockTokens * kBlockTokens : position + 1;
+  }
+  int32_t first_piece(KvType type, int32_t position) const {
+    const int32_t first = first_position(position);
+    return first < stored_end(type, position) ? first / kSegmentTokens : own_piece();
+  }
+  // The segments that some row of the item sees stored tokens of are among these.
   int32_t first_segment(const Item& item) const {
     return first_position(item.run->start + item.first) / kSegmentTokens;
   }
-  int32_t last_segment(const Item& item) const {
-    return (item.run->start + item.first + item.rows - 1) / kSegmentTokens;
+  int32_t segments_end(KvType type, const Item& item) const {
+    const int32_t end = stored_end(type, item.run->start + item.first + item.rows - 1);
+    return (end + kSegmentTokens - 1) / kSegmentTokens;
+  }
+  // Position of a piece's first token; rows of an item share their own block.
+  int32_t piece_start(const Item& item, int32_t piece) const {
+    if (piece != own_piece()) return piece * kSegmentTokens;
+    return (item.run->start + item.first) / kBlockTokens * kBlockTokens;
   }
 
   float* thread_scratch(int rank) const { return scratch_ + rank * thread_floats(); }
   static AttentionState state_at(float* result) { return {result, result + 1, result + 16}; }
 
-  // Attends queries [first, first + count) of the item over a segment; done(query, state) for each
-  // query that sees any of it.
+  // The blocks of a piece, stored or in float; returns what attends to them.
+  Attend blocks_of(const Machine& machine, const Item& item, int32_t piece, const uint8_t** keys,
+                   const uint8_t** values) const {
+    const KvStore& kv = *machine.kv;
+    if (piece == own_piece()) {
+      const int32_t block = item.run->blocks[piece_start(item, piece) / kBlockTokens];
+      keys[0] = kv.float_keys(spec_.layer, item.kv_head, block);
+      values[0] = kv.float_values(spec_.layer, item.kv_head, block);
+      return machine.kernels->attend_f32;
+    }
+    const int32_t blocks_end = (item.run->start + item.run->count + kBlockTokens - 1) / kBlockTokens;
+    const int32_t first_block = piece * kSegmentBlocks;
+    for (int b = 0; b < std::min(kSegmentBlocks, blocks_end - first_block); ++b) {
+      const int32_t block = item.run->blocks[first_block + b];
+      keys[b] = kv.keys(spec_.layer, item.kv_head, block);
+      values[b] = kv.values(spec_.layer, item.kv_head, block);
+    }
+    switch (kv.shape().type) {
+      case KvType::kF32: return machine.kernels->attend_f32;
+      case KvType::kF16: return machine.kernels->attend_f16;
+      case KvType::kInt8: break;
+    }
+    return machine.kernels->attend_int8;
+  }
+
+  // Attends queries [first, first + count) of the item over a piece; done(query, state) for each query
+  // that sees any of it.
   template <class Done>
-  void attend_segment(Machine& machine, const Item& item, int32_t segment, int first, int count, float* scratch,
-                      Done done) const {
+  void attend_piece(Machine& machine, const Item& item, int32_t piece, int first, int count, float* scratch,
+                    Done done) const {
     float* const scaled = scratch;
     float* const scores = scaled + kMaxQueries * dim_;
     float* const results = scores + kMaxQueries * kSegmentTokens;
     const uint8_t* keys[kSegmentBlocks];
     const uint8_t* values[kSegmentBlocks];
-    const int32_t blocks_end = (item.run->start + item.run->count + kBlockTokens - 1) / kBlockTokens;
-    const int32_t first_block = segment * kSegmentBlocks;
-    const int num_blocks = std::min(kSegmentBlocks, blocks_end - first_block);
-    for (int b = 0; b < num_blocks; ++b) {
-      const int32_t block = item.run->blocks[first_block + b];
-      keys[b] = machine.kv->keys(spec_.layer, item.kv_head, block);
-      values[b] = machine.kv->values(spec_.layer, item.kv_head, block);
-    }
+    const auto attend = blocks_of(machine, item, piece, keys, values);
+    const KvType type = machine.kv->shape().type;
     const SlotMemory& qkv = machine.slots[static_cast<size_t>(spec_.qkv)];
     const float* q[kMaxQueries];
     int32_t begin[kMaxQueries], end[kMaxQueries];
@@ -132,11 +178,12 @@ class AttentionOp : public Op {
     float* out[kMaxQueries];
     int seen[kMaxQueries];
     AttentionArgs args = {keys, values, spec_.head_dim, 0, q, begin, end, scores, max, sum, out};
-    const int32_t segment_start = segment * kSegmentTokens;
+    const int32_t start = piece_start(item, piece);
     for (int i = first; i < first + count; ++i) {
       const Query query = query_of(item, i);
-      const int32_t from = std::max(first_position(query.position), segment_start) - segment_start;
-      const int32_t to = std::min(query.position + 1 - segment_start, kSegmentTokens);
+      const int32_t from = std::max(first_position(query.position), start) - start;
+      const int32_t seen_end = piece == own_piece() ? query.position + 1 : stored_end(type, query.position);
+      const int32_t to = std::min(seen_end - start, kSegmentTokens);
       if (from >= to) continue;
       float* const q_scaled = scaled + args.queries * dim_;
       const float* source = qkv.row(query.row) + query.head * spec_.head_dim;
@@ -148,11 +195,11 @@ class AttentionOp : public Op {
       seen[args.queries++] = i;
     }
     if (args.queries == 0) return;
-    (machine.kv->shape().type == KvType::kF32 ? machine.kernels->attend_f32 : machine.kernels->attend_f16)(args);
+    attend(args);
     for (int j = 0; j < args.queries; ++j) done(seen[j], AttentionState{&max[j], &sum[j], out[j]});
   }
 
-  // The first segment a query sees starts its running result; later ones are folded in, in order.
+  // The first piece a query sees starts its running result; later ones are folded in, in order.
   void merge(const Machine& machine, bool is_first, const AttentionState& state, const AttentionState& part) const {
     if (!is_first) {
       machine.kernels->fold(state, part, spec_.head_dim);
@@ -170,48 +217,52 @@ class AttentionOp : public Op {
 
   void run_whole(Machine& machine, const Step& step, int rank, int64_t items) const {
     float* const scratch = thread_scratch(rank);
+    const KvType type = machine.kv->shape().type;
     float* const running = scratch + kMaxQueries * dim_ + kMaxQueries * kSegmentTokens + kMaxQueries * result_floats();
     while (true) {
       const int64_t index = machine.next_item.fetch_add(1, std::memory_order_relaxed);
       if (index >= items) return;
       const Item item = item_at(step, index);
       const int queries = item.rows * group_;
-      for (int32_t segment = first_segment(item); segment <= last_segment(item); ++segment) {
+      const auto attend_all = [&](int32_t piece) {
         for (int first = 0; first < queries; first += kMaxQueries) {
           const int count = std::min(kMaxQueries, queries - first);
-          attend_segment(machine, item, segment, first, count, scratch, [&](int i, const AttentionState& part) {
-            const bool is_first = first_position(query_of(item, i).position) / kSegmentTokens == segment;
+          attend_piece(machine, item, piece, first, count, scratch, [&](int i, const AttentionState& part) {
+            const bool is_first = first_piece(type, query_of(item, i).position) == piece;
             merge(machine, is_first, state_at(running + i * result_floats()), part);
           });
         }
-      }
+      };
+      for (int32_t segment = first_segment(item); segment < segments_end(type, item); ++segment) attend_all(segment);
+      if (type == KvType::kInt8) attend_all(own_piece());
       for (int i = 0; i < queries; ++i) {
         write_out(machine, query_of(item, i), state_at(running + i * result_floats()));
       }
     }
   }
 
-  // One work unit is one segment of one item; the results of all meet in the shared scratch, where
-  // they are folded in the same order as in run_whole.
+  // One work unit is one piece of one item; the results of all meet in the shared scratch, where they
+  // are folded in the same order as in run_whole.
   void run_split(Machine& machine, const Step& step, int rank, int64_t items) const {
+    const KvType type = machine.kv->shape().type;
     float* const scratch = thread_scratch(rank);
     float* const shared = scratch_ + machine.pool->size() * thread_floats();
-    const int64_t segments = (spec_.max_positions + kSegmentTokens - 1) / kSegmentTokens;
-    const auto shared_state = [&](const Query& query, int32_t segment) {
-      const int64_t place = (query.row * spec_.num_heads + query.head) * segments + segment;
+    const auto shared_state = [&](const Query& query, int32_t piece) {
+      const int64_t place = (query.row * spec_.num_heads + query.head) * max_pieces() + piece;
       return state_at(shared + place * result_floats());
     };
     while (true) {
       const int64_t unit = machine.next_item.fetch_add(1, std::memory_order_relaxed);
-      if (unit >= items * segments) break;
-      const Item item = item_at(step, unit / segments);
-      const int32_t segment = static_cast<int32_t>(unit % segments);
-      if (segment < first_segment(item) || segment > last_segment(item)) continue;
+      if (unit >= items * max_pieces()) break;
+      const Item item = item_at(step, unit / max_pieces());
+      const int32_t piece = static_cast<int32_t>(unit % max_pieces());
+      const bool is_segment = piece >= first_segment(item) && piece < segments_end(type, item);
+      if (piece == own_piece() ? type != KvType::kInt8 : !is_segment) continue;
       const int queries = item.rows * group_;
       for (int first = 0; first < queries; first += kMaxQueries) {
         const int count = std::min(kMaxQueries, queries - first);
-        attend_segment(machine, item, segment, first, count, scratch, [&](int i, const AttentionState& part) {
-          merge(machine, true, shared_state(query_of(item, i), segment), part);
+        attend_piece(machine, item, piece, first, count, scratch, [&](int i, const AttentionState& part) {
+          merge(machine, true, shared_state(query_of(item, i), piece), part);
         });
       }
     }
@@ -220,11 +271,13 @@ class AttentionOp : public Op {
       const Item item = item_at(step, index);
       for (int i = rank; i < item.rows * group_; i += machine.pool->size()) {
         const Query query = query_of(item, i);
-        const int32_t first = first_position(query.position) / kSegmentTokens;
+        const int32_t first = first_piece(type, query.position);
         const AttentionState state = shared_state(query, first);
-        for (int32_t segment = first + 1; segment <= query.position / kSegmentTokens; ++segment) {
-          merge(machine, false, state, shared_state(query, segment));
+        const int32_t segments = (stored_end(type, query.position) + kSegmentTokens - 1) / kSegmentTokens;
+        for (int32_t piece = first + 1; piece < segments; ++piece) {
+          merge(machine, false, state, shared_state(query, piece));
         }
+        if (type == KvType::kInt8 && first != own_piece()) merge(machine, false, state, shared_state(query, own_piece()));
         write_out(machine, query, state);
       }
     }

@@ -14,9 +14,9 @@ struct AttentionSpec {
   int num_kv_heads;
   int head_dim;
   float scale;
-  std::optional<int32_t> window;       // sees positions greater than p - window
+  std::optional<int32_t> window;  // sees positions greater than p - window
   int out;
-  int32_t max_positions;               // longest sequence, sizes the split scratch
+  int32_t max_positions;  // longest sequence, sizes the split scratch
 };
 std::unique_ptr<Op> make_attention(const AttentionSpec& spec);
 

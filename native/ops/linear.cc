@@ -31,8 +31,8 @@ int64_t rows_per_pass(const Matrix& matrix) {
 }
 
 // out[t * stride + lane] for rows [first, first + rows) and one tile, without bias.
-void multiply_tile(const Matrix& matrix, int64_t tile, const Input& input, int64_t first, int rows, float* out,
-                   int64_t stride) {
+void multiply_tile(const Matrix& matrix, int64_t tile, const Input& input, int64_t first, int rows,
+                   float* out, int64_t stride) {
   const LinearArgs args = {
       matrix.tile(tile),
       matrix.cols,
@@ -158,23 +158,24 @@ class GatedLinearOp : public Op {
     const auto activate =
         activation_ == Activation::kSilu ? machine.kernels->gated_silu : machine.kernels->gated_gelu;
     const Share pairs = share_of((gate_.num_tiles() + 1) / 2, rank, machine.pool->size());
-    for_each_unit(gate_, 2 * (gate_.tile_bytes + up_.tile_bytes), step.rows, pairs, [&](int64_t pair, int64_t first, int rows) {
-      float gate[kMaxLinearRows * kGroup];
-      float up[kMaxLinearRows * kGroup];
-      const int64_t column = pair * kGroup;
-      const int64_t columns = std::min<int64_t>(gate_.rows - column, kGroup);
-      for (int64_t tile = 2 * pair; tile < std::min(2 * pair + 2, gate_.num_tiles()); ++tile) {
-        const int64_t offset = tile % 2 * kTileRows;
-        multiply_tile(gate_, tile, input, first, rows, gate + offset, kGroup);
-        add_bias(gate_, tile, rows, lanes_of(gate_, tile), gate + offset, kGroup);
-        multiply_tile(up_, tile, input, first, rows, up + offset, kGroup);
-        add_bias(up_, tile, rows, lanes_of(up_, tile), up + offset, kGroup);
-      }
-      for (int t = 0; t < rows; ++t) {
-        activate(gate + t * kGroup, up + t * kGroup, columns, out.row(first + t) + column);
-        if (out.has_quantized) quantize_slot(machine, out, first + t, column, kGroup);
-      }
-    });
+    for_each_unit(gate_, 2 * (gate_.tile_bytes + up_.tile_bytes), step.rows, pairs,
+                  [&](int64_t pair, int64_t first, int rows) {
+                    float gate[kMaxLinearRows * kGroup];
+                    float up[kMaxLinearRows * kGroup];
+                    const int64_t column = pair * kGroup;
+                    const int64_t columns = std::min<int64_t>(gate_.rows - column, kGroup);
+                    for (int64_t tile = 2 * pair; tile < std::min(2 * pair + 2, gate_.num_tiles()); ++tile) {
+                      const int64_t offset = tile % 2 * kTileRows;
+                      multiply_tile(gate_, tile, input, first, rows, gate + offset, kGroup);
+                      add_bias(gate_, tile, rows, lanes_of(gate_, tile), gate + offset, kGroup);
+                      multiply_tile(up_, tile, input, first, rows, up + offset, kGroup);
+                      add_bias(up_, tile, rows, lanes_of(up_, tile), up + offset, kGroup);
+                    }
+                    for (int t = 0; t < rows; ++t) {
+                      activate(gate + t * kGroup, up + t * kGroup, columns, out.row(first + t) + column);
+                      if (out.has_quantized) quantize_slot(machine, out, first + t, column, kGroup);
+                    }
+                  });
   }
 
  private:
@@ -191,8 +192,8 @@ class HeadOp : public Op {
       : x_(x), norm_(std::move(norm)), epsilon_(epsilon), matrix_(std::move(matrix)) {}
 
   int64_t scratch_bytes(const Machine& machine) const override {
-    return machine.max_rows * (matrix_.cols * static_cast<int64_t>(sizeof(float)) +
-                               QuantizedRows::bytes_per_row(matrix_.cols));
+    return machine.max_rows *
+           (matrix_.cols * static_cast<int64_t>(sizeof(float)) + QuantizedRows::bytes_per_row(matrix_.cols));
   }
   void set_scratch(uint8_t* scratch) override { scratch_ = scratch; }
 
@@ -205,7 +206,8 @@ class HeadOp : public Op {
     normed.quantized = scratch_ + machine.max_rows * matrix_.cols * static_cast<int64_t>(sizeof(float));
     const Share rows = share_of(step.num_logits, rank, machine.pool->size());
     for (int64_t i = rows.begin; i < rows.end; ++i) {
-      machine.kernels->rms_norm(x.row(step.logits_rows[i]), norm_.data(), matrix_.cols, epsilon_, normed.row(i));
+      machine.kernels->rms_norm(x.row(step.logits_rows[i]), norm_.data(), matrix_.cols, epsilon_,
+                                normed.row(i));
       if (matrix_.format->integer_codes) quantize_slot(machine, normed, i, 0, matrix_.cols);
     }
     machine.pool->barrier();
@@ -223,7 +225,8 @@ class HeadOp : public Op {
 
 }  // namespace
 
-void quantize_slot(const Machine& machine, const SlotMemory& slot, int64_t row, int64_t first, int64_t count) {
+void quantize_slot(const Machine& machine, const SlotMemory& slot, int64_t row, int64_t first,
+                   int64_t count) {
   machine.kernels->quantize_groups(slot.row(row), slot.width, first / kGroup, count / kGroup,
                                    slot.quantized_row(row));
 }

@@ -87,6 +87,9 @@ class RopeAppendOp : public Op {
         treat_head(machine, rows, static_cast<int32_t>(item / heads), static_cast<int>(item % heads));
       }
     }
+    if (machine.kv->shape().type != KvType::kInt8) return;
+    machine.pool->barrier();
+    for (const RowRun& rows : *step.runs) store_full_blocks(machine, rows, rank);
   }
 
  private:
@@ -107,9 +110,36 @@ class RopeAppendOp : public Op {
     const int kv_head = head - spec_.num_heads;
     const float* v = row + static_cast<int64_t>(spec_.num_heads + spec_.num_kv_heads + kv_head) * dim;
     const int32_t block = rows.blocks[position / kBlockTokens];
-    const auto append = machine.kv->shape().type == KvType::kF32 ? kernels.append_f32 : kernels.append_f16;
-    append(values, v, position % kBlockTokens, dim, machine.kv->keys(spec_.layer, kv_head, block),
-           machine.kv->values(spec_.layer, kv_head, block));
+    const int token = position % kBlockTokens;
+    const KvStore& kv = *machine.kv;
+    switch (kv.shape().type) {
+      case KvType::kF32:
+        kernels.append_f32(values, v, token, dim, kv.keys(spec_.layer, kv_head, block),
+                           kv.values(spec_.layer, kv_head, block));
+        break;
+      case KvType::kF16:
+        kernels.append_f16(values, v, token, dim, kv.keys(spec_.layer, kv_head, block),
+                           kv.values(spec_.layer, kv_head, block));
+        break;
+      case KvType::kInt8:
+        kernels.append_f32(values, v, token, dim, kv.float_keys(spec_.layer, kv_head, block),
+                           kv.float_values(spec_.layer, kv_head, block));
+        break;
+    }
+  }
+
+  // Stores the blocks whose last token is among the rows.
+  void store_full_blocks(const Machine& machine, const RowRun& rows, int rank) const {
+    const KvStore& kv = *machine.kv;
+    const int32_t first = rows.start / kBlockTokens;
+    const int32_t full = (rows.start + rows.count) / kBlockTokens - first;
+    const Share items = share_of(int64_t{full} * spec_.num_kv_heads, rank, machine.pool->size());
+    for (int64_t item = items.begin; item < items.end; ++item) {
+      const int32_t block = rows.blocks[first + item / spec_.num_kv_heads];
+      const int head = static_cast<int>(item % spec_.num_kv_heads);
+      machine.kernels->store_int8(kv.float_keys(spec_.layer, head, block), kv.float_values(spec_.layer, head, block),
+                                  spec_.head_dim, kv.keys(spec_.layer, head, block));
+    }
   }
 
   RopeAppendSpec spec_;

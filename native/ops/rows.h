@@ -41,7 +41,7 @@ struct RopeAppendSpec {
   int num_kv_heads;
   int head_dim;
   std::shared_ptr<const RopeTable> table;
-  std::vector<float> q_norm;           // (D) or empty
+  std::vector<float> q_norm;  // (D) or empty
   std::vector<float> k_norm;
   float epsilon;
 };

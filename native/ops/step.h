@@ -15,10 +15,10 @@ namespace ellm {
 
 // Consecutive rows of one sequence.
 struct RowRun {
-  const int32_t* blocks;   // KV block ids of the sequence, covering start + count tokens
-  int32_t start;           // position of the first row
+  const int32_t* blocks;  // KV block ids of the sequence, covering start + count tokens
+  int32_t start;          // position of the first row
   int32_t count;
-  int32_t first_row;       // index of the first row in the step
+  int32_t first_row;  // index of the first row in the step
 };
 
 // A (T, width) float matrix; `quantized` beside it when an int8 linear reads it.
@@ -38,7 +38,7 @@ struct Step {
   const std::vector<RowRun>* runs;
   const int32_t* logits_rows;
   int32_t num_logits;
-  float* logits;                       // (num_logits, V)
+  float* logits;  // (num_logits, V)
 };
 
 // Shared by all ops of an executor; the arena is laid out once, for the largest step.
@@ -59,7 +59,7 @@ struct Matrix {
   int64_t tile_bytes;
   int64_t rows;
   int64_t cols;
-  std::vector<float> bias;             // rows floats, or empty
+  std::vector<float> bias;  // rows floats, or empty
 
   int64_t num_tiles() const { return (rows + kTileRows - 1) / kTileRows; }
   const uint8_t* tile(int64_t index) const { return tiles + index * tile_bytes; }

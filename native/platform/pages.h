@@ -9,8 +9,9 @@ namespace ellm {
 class Pages {
  public:
   Pages() = default;
+  enum class Size { kHuge, kSmall };
   // Reserves `bytes`; memory is taken as it is touched. Throws kCapacity if the system refuses.
-  explicit Pages(size_t bytes);
+  explicit Pages(size_t bytes, Size size = Size::kHuge);
   ~Pages();
   Pages(Pages&& other) noexcept;
   Pages& operator=(Pages&& other) noexcept;
@@ -19,6 +20,8 @@ class Pages {
 
   uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
+  // Returns whole pages within [offset, offset + bytes) to the system; they read as zero from then on.
+  void give_back(size_t offset, size_t bytes) const;
 
  private:
   uint8_t* data_ = nullptr;

@@ -24,7 +24,7 @@ except ImportError as error:
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
-KvShape = tuple[int, int, int, str]  # layers, KV heads, head_dim, "f32" or "f16"
+KvShape = tuple[int, int, int, str]  # layers, KV heads, head_dim, "f32", "f16" or "int8"
 
 
 def read_gguf(path: str | Path) -> dict[str, Any]:
@@ -108,6 +108,12 @@ def read_bandwidth_gb_per_s(cpus: Sequence[int], nbytes: int, seconds: float) ->
 def kv_block_bytes(kv: KvShape) -> int:
     """Return the bytes of one KV block of 64 tokens, all layers and heads."""
     size: int = _core.kv_block_bytes(kv)
+    return size
+
+
+def kv_float_block_bytes(kv: KvShape) -> int:
+    """Return the bytes of the float form of an int8 KV block in use; 0 for other types."""
+    size: int = _core.kv_float_block_bytes(kv)
     return size
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from ellm import native
+from ellm.config.engine import KV_TYPES
 from ellm.errors import AbortedError, CapacityError, ConfigError, RequestError
 from ellm.formats.quantization import FORMATS
 from ellm.models import ARCHITECTURES
@@ -69,16 +71,79 @@ def test_integer_models_match_numpy_with_rounded_activations(architecture, forma
     assert np.abs(found - rounded).mean() < 0.2 * np.abs(exact - rounded).mean()
 
 
+@pytest.mark.parametrize("kv_type", ["f16", "int8"])
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_half_precision_kv_is_close_to_float_kv(architecture):
+def test_smaller_kv_is_close_to_float_kv(architecture, isa, kv_type):
     model = tiny_model(architecture)
-    tokens = random_tokens(150)
-    f32 = run_chunks(native_executor(model), tokens, [150])
-    f16 = run_chunks(native_executor(model, kv_type="f16"), tokens, [150])
-    assert 0 < np.abs(f16 - f32).max() < 0.02 * f32.std()
+    tokens = random_tokens(200)
+    f32 = run_chunks(native_executor(model, isa=isa), tokens, [200])
+    small = run_chunks(native_executor(model, isa=isa, kv_type=kv_type), tokens, [200])
+    # int8 sees the first block in float: nothing is rounded there.
+    exact = 64 if kv_type == "int8" else 0
+    np.testing.assert_array_equal(small[:exact], f32[:exact])
+    errors = np.abs(small[exact:] - f32[exact:])
+    assert errors.max() > 0
+    assert errors.mean() < (0.001 if kv_type == "f16" else 0.01) * f32.std()
 
 
-@pytest.mark.parametrize("kv_type", ["f32", "f16"])
+def test_keys_with_a_common_offset_survive_int8():
+    # As in Qwen2.5: a key bias hundreds of times larger than what tells keys apart. Without
+    # centring, one step of the scale would be larger than the differences.
+    model = tiny_model("qwen2")
+    for layer in range(model.config.num_layers):
+        bias = model.tensors[f"blk.{layer}.attn_k.bias"].data.view(np.float32)
+        bias[::5] = 300.0
+    # Without rotation, the bias is the same for every token.
+    program = dataclasses.replace(
+        model.program,
+        rope_tables=tuple(
+            dataclasses.replace(t, inverse_frequencies=(0.0,) * len(t.inverse_frequencies))
+            for t in model.program.rope_tables
+        ),
+    )
+    model = dataclasses.replace(model, program=program, _decoded={})
+    tokens = random_tokens(200)
+    f32 = run_chunks(native_executor(model), tokens, [200])
+    int8 = run_chunks(native_executor(model, kv_type="int8"), tokens, [200])
+    assert np.abs(int8 - f32).mean() < 0.02 * f32.std()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_int8_blocks_can_be_entered_again_while_their_float_form_is_there(architecture):
+    model = tiny_model(architecture, MIXED)
+    tokens, other = random_tokens(200, 1), random_tokens(140, 2)
+    expected = run_chunks(native_executor(model, kv_type="int8"), tokens, [200])
+    executor = native_executor(model, kv_type="int8")
+    blocks = np.arange(32, dtype=np.int32)
+
+    def go_on_from(start):
+        rows = [SequenceRows(blocks, start, 200 - start)]
+        wanted = np.arange(200 - start, dtype=np.int32)
+        return executor.step(tokens[start:], rows, wanted)
+
+    # A rejected chain of 60 tokens over the border of the second and third block.
+    run_chunks(executor, np.concatenate([tokens[:120], other[:60]]), [120, 60], blocks)
+    np.testing.assert_array_equal(go_on_from(120), expected[120:])
+    # Far ahead: the float form of block 1 is gone, its stored form and that of block 0 are not.
+    run_chunks(executor, np.concatenate([tokens, other]), [200, 20, 60, 60], blocks)
+    with pytest.raises(ConfigError, match="float form is gone"):
+        go_on_from(120)
+    np.testing.assert_array_equal(go_on_from(64), expected[64:])
+
+
+def test_ended_sequences_leave_no_float_form():
+    executor = native_executor(tiny_model("llama"), kv_type="int8")
+    tokens = random_tokens(100)
+    blocks = np.array([3, 5], dtype=np.int32)
+    run_chunks(executor, tokens, [100], blocks)
+    executor.forget(blocks)
+    rows = [SequenceRows(blocks, 90, 10)]
+    with pytest.raises(ConfigError, match="float form is gone"):
+        executor.step(tokens[90:], rows, np.array([0], dtype=np.int32))
+
+
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_chunks_and_threads_change_no_bit(architecture, isa, kv_type):
@@ -102,13 +167,15 @@ def test_every_isa_gives_the_scalar_bits(architecture, isa):
     )
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_other_sequences_change_no_bit(architecture, threads):
+def test_other_sequences_change_no_bit(architecture, kv_type):
     model = tiny_model(architecture, MIXED)
     prompts = [random_tokens(n, seed=n) for n in (700, 5, 64, 130)]
-    alone = [run_chunks(native_executor(model), prompt, [512])[-1] for prompt in prompts]
-    executor = native_executor(model, threads=threads)
+    alone = [
+        run_chunks(native_executor(model, kv_type=kv_type), prompt, [512])[-1] for prompt in prompts
+    ]
+    executor = native_executor(model, threads=2, kv_type=kv_type)
     blocks = np.random.default_rng(0).permutation(32).astype(np.int32)
     tables = [blocks[:11], blocks[11:12], blocks[12:13], blocks[13:16]]
     run_chunks(executor, prompts[0][:690], [300], tables[0])
@@ -204,7 +271,7 @@ def test_unknown_isa_is_refused_with_the_supported_ones():
 
 
 @pytest.mark.parametrize("formats", [("f32",), MIXED])
-@pytest.mark.parametrize("kv_type", ["f32", "f16"])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_memory_is_counted_exactly(architecture, formats, kv_type):
     model = tiny_model(architecture, formats)
@@ -213,7 +280,10 @@ def test_memory_is_counted_exactly(architecture, formats, kv_type):
     plan = memory_plan(
         source, model.program, threads=3, num_blocks=40, max_rows=100, kv_type=kv_type
     )
-    assert plan.kv_bytes == executor.kv_bytes
+    if kv_type == "int8":
+        assert plan.kv_bytes > executor.kv_bytes
+    else:
+        assert plan.kv_bytes == executor.kv_bytes
     assert plan.weights_bytes == executor.weights_bytes
     assert arena_bytes(source, model.program, 3, 40 * 64, 100) == executor.arena_bytes
     assert plan.arena_bytes > executor.arena_bytes

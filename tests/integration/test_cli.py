@@ -121,7 +121,7 @@ def test_show_tells_the_facts_of_the_file(smollm2: str) -> None:
     assert card["architecture"] == "llama"
     assert card["parameters"] == 134_515_008
     assert (card["context_length"], card["vocab_size"]) == (8192, 49152)
-    assert card["kv_bytes_per_token"] == {"f32": 46080, "f16": 23040}
+    assert card["kv_bytes_per_token"] == {"f32": 46080, "f16": 23040, "int8": 12600}
     assert card["file_bytes"] == 98_362_432
     assert card["licence"] == "apache-2.0"
     assert card["has_chat_template"] is True

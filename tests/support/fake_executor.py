@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ellm.errors import AbortedError
 from ellm.program.executor import BLOCK_TOKENS, Logits, SequenceRows, Tokens, check_step
@@ -39,6 +40,7 @@ class FakeExecutor:
         self.before_step = before_step
         self._poison = poison
         self.steps: list[list[SequenceRows]] = []
+        self.forgotten: list[int] = []
         self._kv = np.full((num_blocks, BLOCK_TOKENS), UNWRITTEN, dtype=np.int32)
         self._abort = threading.Event()
 
@@ -66,6 +68,9 @@ class FakeExecutor:
 
     def abort(self) -> None:
         self._abort.set()
+
+    def forget(self, blocks: NDArray[np.int32]) -> None:
+        self.forgotten += blocks.tolist()
 
     def _append(self, tokens: Tokens, part: SequenceRows) -> list[bytes]:
         contexts = []

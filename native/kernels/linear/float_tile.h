@@ -66,8 +66,14 @@ void decode_float_row(const uint8_t* tile, int lane, int64_t cols, float* out) {
 
 template <class F>
 constexpr WeightFormat float_format() {
-  return {F::kName, F::kGgmlType,        1, static_cast<int>(sizeof(typename F::Stored)), false,
-          float_tile_bytes<F>, repack_float_tile<F>, decode_float_row<F>};
+  return {F::kName,
+          F::kGgmlType,
+          1,
+          static_cast<int>(sizeof(typename F::Stored)),
+          false,
+          float_tile_bytes<F>,
+          repack_float_tile<F>,
+          decode_float_row<F>};
 }
 
 }  // namespace

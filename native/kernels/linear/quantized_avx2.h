@@ -21,9 +21,7 @@ struct GroupScales {
   __m256 m;  // minimum, or with kHalfGroups the scale of the second half
 };
 
-inline __m256i load_256(const uint8_t* p) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-}
+inline __m256i load_256(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 inline __m256 load_8_halves(const uint8_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -73,9 +71,9 @@ inline __m256i dot_quads(__m256i sum, __m256i codes, const int8_t* q) {
   int32_t quad;
   std::memcpy(&quad, q, sizeof quad);
   const __m256i activations = _mm256_set1_epi32(quad);
-  const __m256i pairs = kBits == 8 ? _mm256_maddubs_epi16(_mm256_abs_epi8(codes),
-                                                          _mm256_sign_epi8(activations, codes))
-                                   : _mm256_maddubs_epi16(codes, activations);
+  const __m256i pairs =
+      kBits == 8 ? _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(activations, codes))
+                 : _mm256_maddubs_epi16(codes, activations);
   return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
@@ -120,8 +118,7 @@ void linear_half_tile(const LinearArgs& args, int half, int first_row) {
   const float* d[kRows];
   __m256 sum[kRows];
   for (int t = 0; t < kRows; ++t) {
-    q[t] = reinterpret_cast<const int8_t*>(args.quantized.data +
-                                           (first_row + t) * args.quantized.row_bytes);
+    q[t] = reinterpret_cast<const int8_t*>(args.quantized.data + (first_row + t) * args.quantized.row_bytes);
     d[t] = reinterpret_cast<const float*>(q[t] + args.cols);
     sum[t] = _mm256_setzero_ps();
   }
@@ -154,7 +151,8 @@ void linear_half_tile(const LinearArgs& args, int half, int first_row) {
         }
       }
     }
-    weight_sum = _mm256_fmadd_ps(F::kHalfGroups ? scales.m : scales.d, _mm256_cvtepi32_ps(code_sum.take()), weight_sum);
+    weight_sum = _mm256_fmadd_ps(F::kHalfGroups ? scales.m : scales.d, _mm256_cvtepi32_ps(code_sum.take()),
+                                 weight_sum);
     if constexpr (F::kHasMin) weight_sum = _mm256_fmadd_ps(scales.m, _mm256_set1_ps(-32.0f), weight_sum);
     for (int t = 0; t < kRows; ++t) {
       const __m256 last = F::kHalfGroups ? scales.m : scales.d;

@@ -134,7 +134,8 @@ void linear_rows(const LinearArgs& args) {
         }
       }
     }
-    weight_sum = _mm512_fmadd_ps(F::kHalfGroups ? scales.m : scales.d, _mm512_cvtepi32_ps(code_sum.take()), weight_sum);
+    weight_sum = _mm512_fmadd_ps(F::kHalfGroups ? scales.m : scales.d, _mm512_cvtepi32_ps(code_sum.take()),
+                                 weight_sum);
     if constexpr (F::kHasMin) weight_sum = _mm512_fmadd_ps(scales.m, _mm512_set1_ps(-32.0f), weight_sum);
     for (int t = 0; t < kRows; ++t) {
       const __m512 last = F::kHalfGroups ? scales.m : scales.d;

@@ -23,8 +23,8 @@ namespace {
 template <int kBits>
 struct CodePlanes {
   static_assert(kBits == 4 || kBits == 5 || kBits == 6 || kBits == 8);
-  static constexpr int64_t kLowBytes = kBits == 8 ? 512 : 256;                      // per group
-  static constexpr int64_t kHighBytes = kBits == 5 ? 64 : kBits == 6 ? 128 : 0;     // per group
+  static constexpr int64_t kLowBytes = kBits == 8 ? 512 : 256;                   // per group
+  static constexpr int64_t kHighBytes = kBits == 5 ? 64 : kBits == 6 ? 128 : 0;  // per group
 
   static const uint8_t* low(const uint8_t* tile, int64_t group) { return tile + group * kLowBytes; }
   static const uint8_t* high(const uint8_t* tile, int64_t groups, int64_t group) {
@@ -43,8 +43,10 @@ constexpr int64_t kPrefetchBytes = 4096;
 template <int kBits>
 inline void prefetch_group(const uint8_t* low, const uint8_t* high) {
   using Planes = CodePlanes<kBits>;
-  for (int64_t line = 0; line < Planes::kLowBytes; line += 64) __builtin_prefetch(low + kPrefetchBytes + line);
-  for (int64_t line = 0; line < Planes::kHighBytes; line += 64) __builtin_prefetch(high + kPrefetchBytes + line);
+  for (int64_t line = 0; line < Planes::kLowBytes; line += 64)
+    __builtin_prefetch(low + kPrefetchBytes + line);
+  for (int64_t line = 0; line < Planes::kHighBytes; line += 64)
+    __builtin_prefetch(high + kPrefetchBytes + line);
 }
 
 constexpr int64_t round_up_to_line(int64_t bytes) { return (bytes + 63) / 64 * 64; }

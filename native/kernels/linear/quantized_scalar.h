@@ -137,7 +137,8 @@ void quantized_linear(const LinearArgs& args) {
     for (int64_t group = 0; group < groups; ++group) {
       int8_t codes[kGroup];
       for (int i = 0; i < kGroup; ++i) {
-        codes[i] = static_cast<int8_t>(get_code<F::kBits>(args.tile, groups, group * kGroup + i, lane) - F::kOffset);
+        codes[i] =
+            static_cast<int8_t>(get_code<F::kBits>(args.tile, groups, group * kGroup + i, lane) - F::kOffset);
       }
       float weight_sum = 0.0f;
       for (int begin = 0; begin < kGroup; begin += F::kScaleGroup) {
@@ -170,10 +171,14 @@ void quantized_linear(const LinearArgs& args) {
 
 template <class F>
 constexpr WeightFormat quantized_format() {
-  return {F::kName,       F::kGgmlType,
-          F::kBlockWeights, F::kBlockBytes,
-          true,           quantized_tile_bytes<F>,
-          repack_quantized_tile<F>, decode_quantized_row<F>};
+  return {F::kName,
+          F::kGgmlType,
+          F::kBlockWeights,
+          F::kBlockBytes,
+          true,
+          quantized_tile_bytes<F>,
+          repack_quantized_tile<F>,
+          decode_quantized_row<F>};
 }
 
 }  // namespace

@@ -37,12 +37,10 @@ struct SuperScales {
     const __m512i low = load_16_bytes(p + 64 + part * 16);
     const __m512i high =
         _mm512_srl_epi32(load_16_bytes(p + 192 + part / 2 * 16), _mm_cvtsi32_si128(part % 2 * 4));
-    const __m512i scale =
-        _mm512_or_si512(_mm512_and_si512(low, _mm512_set1_epi32(15)),
-                        _mm512_slli_epi32(_mm512_and_si512(high, _mm512_set1_epi32(3)), 4));
-    const __m512i minimum =
-        _mm512_or_si512(_mm512_srli_epi32(low, 4),
-                        _mm512_slli_epi32(_mm512_and_si512(high, _mm512_set1_epi32(12)), 2));
+    const __m512i scale = _mm512_or_si512(_mm512_and_si512(low, _mm512_set1_epi32(15)),
+                                          _mm512_slli_epi32(_mm512_and_si512(high, _mm512_set1_epi32(3)), 4));
+    const __m512i minimum = _mm512_or_si512(
+        _mm512_srli_epi32(low, 4), _mm512_slli_epi32(_mm512_and_si512(high, _mm512_set1_epi32(12)), 2));
     return {_mm512_mul_ps(load_16_halves(p), _mm512_cvtepi32_ps(scale)),
             _mm512_mul_ps(load_16_halves(p + 32), _mm512_cvtepi32_ps(minimum))};
   }

@@ -12,9 +12,7 @@ struct Q4_0 : SimpleScales {
   static constexpr int kBlockBytes = 18;
   static constexpr int kOffset = 8;
 
-  static void codes(const uint8_t* block, uint8_t* out) {
-    nibble_codes(block + 2, 0, out);
-  }
+  static void codes(const uint8_t* block, uint8_t* out) { nibble_codes(block + 2, 0, out); }
 };
 
 }  // namespace

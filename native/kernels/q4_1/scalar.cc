@@ -11,9 +11,7 @@ struct Q4_1 : SimpleScalesWithMin {
   static constexpr int kBits = 4;
   static constexpr int kBlockBytes = 20;
 
-  static void codes(const uint8_t* block, uint8_t* out) {
-    nibble_codes(block + 4, 0, out);
-  }
+  static void codes(const uint8_t* block, uint8_t* out) { nibble_codes(block + 4, 0, out); }
 };
 
 }  // namespace

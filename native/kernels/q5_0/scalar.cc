@@ -12,9 +12,7 @@ struct Q5_0 : SimpleScales {
   static constexpr int kBlockBytes = 22;
   static constexpr int kOffset = 16;
 
-  static void codes(const uint8_t* block, uint8_t* out) {
-    nibble_codes(block + 6, load_u32(block + 2), out);
-  }
+  static void codes(const uint8_t* block, uint8_t* out) { nibble_codes(block + 6, load_u32(block + 2), out); }
 };
 
 }  // namespace

@@ -11,9 +11,7 @@ struct Q5_1 : SimpleScalesWithMin {
   static constexpr int kBits = 5;
   static constexpr int kBlockBytes = 24;
 
-  static void codes(const uint8_t* block, uint8_t* out) {
-    nibble_codes(block + 8, load_u32(block + 4), out);
-  }
+  static void codes(const uint8_t* block, uint8_t* out) { nibble_codes(block + 8, load_u32(block + 4), out); }
 };
 
 }  // namespace

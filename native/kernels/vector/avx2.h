@@ -20,51 +20,33 @@ inline void store(float* p, F32x16 v) {
   _mm256_storeu_ps(p + 8, v.hi);
 }
 inline __m256i first_lanes(int64_t count, int first) {
-  const __m256i index = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
-                                         _mm256_set1_epi32(first));
+  const __m256i index = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(first));
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), index);
 }
 inline F32x16 load_first(const float* p, int64_t count) {
-  return {_mm256_maskload_ps(p, first_lanes(count, 0)),
-          _mm256_maskload_ps(p + 8, first_lanes(count, 8))};
+  return {_mm256_maskload_ps(p, first_lanes(count, 0)), _mm256_maskload_ps(p + 8, first_lanes(count, 8))};
 }
 inline void store_first(float* p, F32x16 v, int64_t count) {
   _mm256_maskstore_ps(p, first_lanes(count, 0), v.lo);
   _mm256_maskstore_ps(p + 8, first_lanes(count, 8), v.hi);
 }
-inline __m128i load_128(const void* p) {
-  return _mm_loadu_si128(static_cast<const __m128i*>(p));
-}
+inline __m128i load_128(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
 inline F32x16 load_f16(const uint16_t* p) {
   return {_mm256_cvtph_ps(load_128(p)), _mm256_cvtph_ps(load_128(p + 8))};
 }
 inline __m256 widen_bf16(__m128i halves) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 }
-inline F32x16 load_bf16(const uint16_t* p) {
-  return {widen_bf16(load_128(p)), widen_bf16(load_128(p + 8))};
-}
-inline F32x16 add(F32x16 a, F32x16 b) {
-  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
-}
-inline F32x16 sub(F32x16 a, F32x16 b) {
-  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
-}
-inline F32x16 mul(F32x16 a, F32x16 b) {
-  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
-}
-inline F32x16 div(F32x16 a, F32x16 b) {
-  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
-}
+inline F32x16 load_bf16(const uint16_t* p) { return {widen_bf16(load_128(p)), widen_bf16(load_128(p + 8))}; }
+inline F32x16 add(F32x16 a, F32x16 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
+inline F32x16 sub(F32x16 a, F32x16 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
+inline F32x16 mul(F32x16 a, F32x16 b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+inline F32x16 div(F32x16 a, F32x16 b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
 inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
-inline F32x16 max(F32x16 a, F32x16 b) {
-  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
-}
-inline F32x16 min(F32x16 a, F32x16 b) {
-  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
-}
+inline F32x16 max(F32x16 a, F32x16 b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+inline F32x16 min(F32x16 a, F32x16 b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
 inline F32x16 round_even(F32x16 a) {
   constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return {_mm256_round_ps(a.lo, kMode), _mm256_round_ps(a.hi, kMode)};
@@ -80,8 +62,7 @@ inline __m256 pow2_half(__m256 n) {
 }
 inline F32x16 pow2(F32x16 n) { return {pow2_half(n.lo), pow2_half(n.hi)}; }
 inline __m256 mask_range_half(__m256 v, int32_t first, int32_t begin, int32_t end) {
-  const __m256i index = _mm256_add_epi32(_mm256_set1_epi32(first),
-                                         _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  const __m256i index = _mm256_add_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   const __m256i below = _mm256_cmpgt_epi32(_mm256_set1_epi32(begin), index);
   const __m256i inside = _mm256_andnot_si256(below, _mm256_cmpgt_epi32(_mm256_set1_epi32(end), index));
   return _mm256_blendv_ps(_mm256_set1_ps(-__builtin_inff()), v, _mm256_castsi256_ps(inside));
@@ -104,16 +85,13 @@ inline float reduce_max(F32x16 v) {
 inline void store_i8(int8_t* p, F32x16 v) {
   const __m256i lo = _mm256_cvtps_epi32(v.lo);
   const __m256i hi = _mm256_cvtps_epi32(v.hi);
-  const __m128i words_lo =
-      _mm_packs_epi32(_mm256_castsi256_si128(lo), _mm256_extracti128_si256(lo, 1));
-  const __m128i words_hi =
-      _mm_packs_epi32(_mm256_castsi256_si128(hi), _mm256_extracti128_si256(hi, 1));
+  const __m128i words_lo = _mm_packs_epi32(_mm256_castsi256_si128(lo), _mm256_extracti128_si256(lo, 1));
+  const __m128i words_hi = _mm_packs_epi32(_mm256_castsi256_si128(hi), _mm256_extracti128_si256(hi, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words_lo, words_hi));
 }
 inline __m128i narrow_f16(__m256 v) {
   // Operand order keeps a NaN a NaN, as scalar.h does.
-  const __m256 clamped =
-      _mm256_max_ps(_mm256_set1_ps(-65504.0f), _mm256_min_ps(_mm256_set1_ps(65504.0f), v));
+  const __m256 clamped = _mm256_max_ps(_mm256_set1_ps(-65504.0f), _mm256_min_ps(_mm256_set1_ps(65504.0f), v));
   return _mm256_cvtps_ph(clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 inline void store_f16(uint16_t* p, F32x16 v) {
@@ -143,10 +121,12 @@ inline __m256i mux_nibbles(__m256i high, __m256i low) {
   return _mm256_or_si256(_mm256_and_si256(mask, high), _mm256_andnot_si256(mask, low));
 }
 inline Bytes64 join_low_nibbles(Bytes64 high, Bytes64 low) {
-  return {mux_nibbles(_mm256_slli_epi16(high.lo, 4), low.lo), mux_nibbles(_mm256_slli_epi16(high.hi, 4), low.hi)};
+  return {mux_nibbles(_mm256_slli_epi16(high.lo, 4), low.lo),
+          mux_nibbles(_mm256_slli_epi16(high.hi, 4), low.hi)};
 }
 inline Bytes64 join_high_nibbles(Bytes64 high, Bytes64 low) {
-  return {mux_nibbles(high.lo, _mm256_srli_epi16(low.lo, 4)), mux_nibbles(high.hi, _mm256_srli_epi16(low.hi, 4))};
+  return {mux_nibbles(high.lo, _mm256_srli_epi16(low.lo, 4)),
+          mux_nibbles(high.hi, _mm256_srli_epi16(low.hi, 4))};
 }
 // In 16-bit products of even and odd bytes: vpmaddubsw would saturate for unsigned bytes over 127.
 inline __m256i dot_quads_half(__m256i sum, __m256i u, __m256i s) {

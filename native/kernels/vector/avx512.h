@@ -47,8 +47,7 @@ inline F32x16 pow2(F32x16 n) {
 }
 inline F32x16 mask_range(F32x16 v, int32_t first, int32_t begin, int32_t end) {
   const __m512i index = _mm512_add_epi32(
-      _mm512_set1_epi32(first),
-      _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+      _mm512_set1_epi32(first), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
   const __mmask16 inside = _mm512_cmp_epi32_mask(index, _mm512_set1_epi32(begin), _MM_CMPINT_NLT) &
                            _mm512_cmp_epi32_mask(index, _mm512_set1_epi32(end), _MM_CMPINT_LT);
   return _mm512_mask_blend_ps(inside, set1(-__builtin_inff()), v);

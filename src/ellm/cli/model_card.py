@@ -7,13 +7,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ellm import native
+from ellm.config.engine import KV_TYPES
+from ellm.program.executor import BLOCK_TOKENS
 from ellm.units import count_of, format_bytes, format_parameters
 
 if TYPE_CHECKING:
     from ellm.config.model import ModelConfig
     from ellm.formats.gguf import GgufFile
 
-_KV_BYTES = {"f32": 4, "f16": 2}
 _EMBEDDING = "token_embd.weight"
 _OUTPUT = "output.weight"
 
@@ -58,10 +60,9 @@ class ModelCard:
         kv = ", ".join(
             f"{format_bytes(n)} as {kind}" for kind, n in self.kv_bytes_per_token.items()
         )
-        full = {
-            kind: format_bytes(n * self.context_length)
-            for kind, n in self.kv_bytes_per_token.items()
-        }
+        full = ", ".join(
+            format_bytes(n * self.context_length) for n in self.kv_bytes_per_token.values()
+        )
         rows = {
             "file": self.path,
             "name": self.name or "not stated",
@@ -72,7 +73,7 @@ class ModelCard:
             "context": count_of(self.context_length, "token"),
             "vocabulary": count_of(self.vocab_size, "token"),
             "read per token": f"{format_bytes(self.weight_bytes_per_token)} of weights",
-            "KV per token": f"{kv} ({full['f32']} and {full['f16']} for the whole context)",
+            "KV per token": f"{kv} ({full} for the whole context)",
             "chat template": "yes" if self.has_chat_template else "no (a base model)",
             "licence": self.licence or "not stated",
         }
@@ -100,9 +101,7 @@ def model_card(file: GgufFile, config: ModelConfig, licence: str | None) -> Mode
         context_length=config.context_length,
         vocab_size=config.vocab_size,
         num_layers=config.num_layers,
-        kv_bytes_per_token={
-            kind: kv_bytes_per_token(config, nbytes) for kind, nbytes in _KV_BYTES.items()
-        },
+        kv_bytes_per_token={kind: kv_bytes_per_token(config, kind) for kind in KV_TYPES},
         weight_bytes_per_token=weight_bytes_per_token(file),
         file_bytes=sum(shard.nbytes for shard in file.shards),
         licence=_text(file, "general.license") or licence,
@@ -110,9 +109,10 @@ def model_card(file: GgufFile, config: ModelConfig, licence: str | None) -> Mode
     )
 
 
-def kv_bytes_per_token(config: ModelConfig, number_bytes: int) -> int:
-    """Return the bytes of one token's keys and values in all layers."""
-    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * number_bytes
+def kv_bytes_per_token(config: ModelConfig, kv_type: str) -> int:
+    """Return the bytes of one token's keys and values in all layers, scales included."""
+    shape = (config.num_layers, config.num_kv_heads, config.head_dim, kv_type)
+    return native.kv_block_bytes(shape) // BLOCK_TOKENS
 
 
 def weight_bytes_per_token(file: GgufFile) -> int:

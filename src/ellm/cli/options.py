@@ -77,7 +77,9 @@ class GenerationOptions:
     ] = 512
     kv_type: Annotated[
         str,
-        _option("--kv-type", text="Storage of keys and values: f32 or f16.", check=checks.kv_type),
+        _option(
+            "--kv-type", text="Storage of keys and values: f32, f16 or int8.", check=checks.kv_type
+        ),
     ] = "f32"
     no_mmap: Annotated[
         bool, typer.Option("--no-mmap", help="Copy the weights into memory instead of mapping.")

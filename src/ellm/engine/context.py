@@ -75,7 +75,7 @@ def choose_context(
     tokens = max(least, min(context_length, fits * BLOCK_TOKENS))
     _LOGGER.warning(
         "context lowered from %d to %d tokens: %s of memory are available; "
-        "kv_type='f16' takes half the bytes per token",
+        "kv_type='int8' takes a quarter of the bytes per token",
         context_length,
         tokens,
         format_bytes(available_bytes),
@@ -102,7 +102,7 @@ def _require(plan: Plan, available_bytes: int, context_tokens: int) -> None:
         f"weights {format_bytes(plan.weights_bytes)}, KV of {context_tokens} tokens "
         f"{format_bytes(plan.kv_bytes)}, working memory {format_bytes(plan.arena_bytes)}), "
         f"{available_bytes} bytes ({format_bytes(available_bytes)}) are available; "
-        "give fewer context_tokens, kv_type='f16' or a smaller model",
+        "give fewer context_tokens, kv_type='int8' or a smaller model",
         needed=plan.total_bytes,
         available=available_bytes,
     )

@@ -37,7 +37,7 @@ class EngineCore:
     def __init__(self, executor: Executor, *, max_step_rows: int) -> None:
         """Own `executor` and its KV blocks."""
         self._executor = executor
-        self.pool = BlockPool(executor.num_blocks)
+        self.pool = BlockPool(executor.num_blocks, on_free=executor.forget)
         self.max_step_rows = min(max_step_rows, executor.max_rows)
         self._scheduler = Scheduler(self.pool, max_step_rows=self.max_step_rows)
         self._reservations: set[Reservation] = set()

@@ -57,7 +57,7 @@ class LLM:
                 `ellm.engine.loading.open_model` returned: a header that was read already.
             threads: Threads to use; None is all that this process may run on.
             context_tokens: Tokens that the KV cache holds; None is what model and memory allow.
-            kv_type: Storage of keys and values, "f32" or "f16".
+            kv_type: Storage of keys and values, "f32", "f16" or "int8".
             rows_per_chunk: Rows of a step at most.
             mmap: Map the weights instead of copying them.
             load_progress: Called with bytes done and bytes in total while a model is fetched and

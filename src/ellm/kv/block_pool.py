@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,11 @@ class BlockPool:
     A call either does all it was asked or changes nothing.
     """
 
-    def __init__(self, num_blocks: int) -> None:
-        """Start with every block free."""
+    def __init__(
+        self, num_blocks: int, on_free: Callable[[BlockIds], None] = lambda _: None
+    ) -> None:
+        """Start with every block free; `on_free` is told which blocks nobody holds any more."""
+        self._on_free = on_free
         self._holders = np.zeros(num_blocks, dtype=np.int32)
         # A stack: the block freed last is taken first, its memory is the likeliest to be cached.
         self._free = list(range(num_blocks - 1, -1, -1))
@@ -94,8 +97,10 @@ class BlockPool:
                 )
         for block, count in counts.items():
             self._holders[block] -= count
-            if not self._holders[block]:
-                self._free.append(block)
+        freed = [block for block in counts if not self._holders[block]]
+        self._free += freed
+        if freed:
+            self._on_free(np.array(freed, dtype=np.int32))
 
     def _checked(self, block: int) -> int:
         if not 0 <= block < len(self._holders):

@@ -74,6 +74,9 @@ class Executor(Protocol):
     def abort(self) -> None:
         """End the running step before its next op, from any thread; without one do nothing."""
 
+    def forget(self, blocks: NDArray[np.int32]) -> None:
+        """Take note that the sequences that used these KV blocks have ended."""
+
 
 def check_step(
     executor: Executor, tokens: Tokens, rows: Sequence[SequenceRows], logits_rows: Tokens

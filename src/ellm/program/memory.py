@@ -13,6 +13,7 @@ _SEGMENT_TOKENS = 512
 _MAX_QUERIES = 8
 _ITEM_QUERIES = 64
 _SPLIT_ROWS = 8
+_OPEN_BLOCKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,15 @@ def memory_plan(
     """
     kv = (program.num_layers, program.num_kv_heads, program.head_dim, kv_type)
     positions = num_blocks * BLOCK_TOKENS
+    # int8 blocks have a float form while rows are in them: those of a step, two before, and one
+    # more for each of a few sequences beside.
+    open_blocks = min(num_blocks, -(-max_rows // BLOCK_TOKENS) + _OPEN_BLOCKS)
+    open_bytes = native.kv_float_block_bytes(kv) * open_blocks
     tables = sum(8 * positions * len(t.inverse_frequencies) for t in program.rope_tables)
     return MemoryPlan(
         weights_bytes=ImageLayout.plan(program, source).total_bytes,
         arena_bytes=arena_bytes(source, program, threads, positions, max_rows) + tables,
-        kv_bytes=native.kv_block_bytes(kv) * num_blocks,
+        kv_bytes=native.kv_block_bytes(kv) * num_blocks + open_bytes,
     )
 
 
@@ -107,8 +112,11 @@ def _attention_scratch(op: Attention, threads: int, max_positions: int, max_rows
     dim = -(-op.head_dim // 16) * 16
     result = dim + 16
     group = op.num_heads // op.num_kv_heads
-    item_queries = max(1, _ITEM_QUERIES // group) * group
+    item_rows = 1
+    while 2 * item_rows * group <= _ITEM_QUERIES:
+        item_rows *= 2
+    item_queries = item_rows * group
     per_thread = _MAX_QUERIES * (dim + _SEGMENT_TOKENS) + (item_queries + _MAX_QUERIES) * result
-    segments = -(-max_positions // _SEGMENT_TOKENS)
-    split = min(_SPLIT_ROWS, max_rows) * op.num_heads * segments
+    pieces = -(-max_positions // _SEGMENT_TOKENS) + 1
+    split = min(_SPLIT_ROWS, max_rows) * op.num_heads * pieces
     return 4 * (threads * per_thread + split * result)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ellm import native
 from ellm.errors import UnsupportedError
@@ -61,7 +62,7 @@ class NativeExecutor:
             cpus: One pinned thread each.
             num_blocks: KV blocks of 64 tokens; also bounds the length of a sequence.
             max_rows: Most rows of a step.
-            kv_type: "f32" or "f16".
+            kv_type: "f32", "f16" or "int8".
             isa: Instruction set; None is `ELLM_ISA` or the highest this CPU has.
 
         Raises:
@@ -106,6 +107,10 @@ class NativeExecutor:
     def abort(self) -> None:
         """End the running step before its next op, from any thread."""
         self._native.abort()
+
+    def forget(self, blocks: NDArray[np.int32]) -> None:
+        """Give back what int8 blocks hold beside their stored form; their sequences have ended."""
+        self._native.forget(np.ascontiguousarray(blocks))
 
     def bytes_per_token(self, depth_tokens: int) -> int:
         """Return the bytes that decoding one token reads: weights, and KV of `depth_tokens`.

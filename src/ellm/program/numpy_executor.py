@@ -124,6 +124,9 @@ class NumpyExecutor:
         """End the running step before its next op."""
         self._abort.set()
 
+    def forget(self, blocks: NDArray[np.int32]) -> None:
+        """Do nothing: blocks hold nothing beside their keys and values."""
+
     @singledispatchmethod
     def _run(self, op: Op, step: _Step) -> None:  # noqa: ARG002
         raise NativeError(f"the NumPy executor has no op {type(op).__name__}")

@@ -1,0 +1,264 @@
+// Storing a block as int8 and attending to stored blocks; layout in int8_layout.h.
+//
+// A score is  scale_t * (q . code_t) + q . mean,  with q as two int8 terms (about 15 bits): the code's
+// rounding is then the only one that matters. Probabilities times the values' scales are rounded to
+// 8 bits per block. Integer sums are exact, float steps in one order: the laws of kernel.h hold.
+// Include after kernels/vector/<isa>.h and kernels/attention/kernel.h.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/attention/int8_layout.h"
+#include "kernels/attention/kernel.h"
+
+namespace ellm {
+namespace {
+
+inline constexpr float kSmallestRange = 1e-30f;
+
+// 127 / range, or zero where the range is (next to) zero.
+inline F32x16 codes_per_unit(F32x16 range) {
+  return zero_below(range, kSmallestRange, div(set1(127.0f), max(range, set1(kSmallestRange))));
+}
+
+inline F32x16 magnitude(F32x16 v) { return max(v, sub(zero(), v)); }
+
+// The codes of 16 tokens' element `element` to both planes.
+inline void put_key_codes(const int8_t* codes, int group, int element, int dim, uint8_t* block) {
+  const int64_t place = (int64_t{group} * (dim / 8) + element / 8) * 64 + element % 4;
+  const int shift = element % 8 / 4 * 4;
+  for (int token = 0; token < 16; ++token) {
+    const int code = codes[token] + 128;
+    block[place + 4 * token] |= static_cast<uint8_t>(code >> 4 << shift);
+    block[Int8Block::low_plane(dim) + place + 4 * token] |= static_cast<uint8_t>((code & 15) << shift);
+  }
+}
+
+inline void store_keys(const float* keys, int head_dim, uint8_t* block) {
+  const int dim = padded_dim(head_dim);
+  float* const mean = reinterpret_cast<float*>(block + Int8Block::mean(dim));
+  float* const scales = reinterpret_cast<float*>(block + Int8Block::key_scales(dim));
+  std::memset(mean, 0, static_cast<size_t>(dim) * sizeof(float));
+  for (int i = 0; i < head_dim; ++i) {
+    const float* k = keys + i * 16;
+    const int64_t stride = int64_t{head_dim} * 16;
+    const F32x16 sum = add(add(load(k), load(k + stride)), add(load(k + 2 * stride), load(k + 3 * stride)));
+    mean[i] = reduce_add(sum) / 64.0f;
+  }
+  for (int group = 0; group < 4; ++group) {
+    const float* k = keys + int64_t{group} * head_dim * 16;
+    F32x16 range = zero();
+    for (int i = 0; i < head_dim; ++i) range = max(range, magnitude(sub(load(k + i * 16), set1(mean[i]))));
+    store(scales + group * 16, div(range, set1(127.0f)));
+    const F32x16 inverse = codes_per_unit(range);
+    for (int i = 0; i < head_dim; ++i) {
+      int8_t codes[16];
+      const F32x16 code = mul(sub(load(k + i * 16), set1(mean[i])), inverse);
+      store_i8(codes, min(max(code, set1(-127.0f)), set1(127.0f)));
+      put_key_codes(codes, group, i, dim, block);
+    }
+  }
+}
+
+inline void store_values(const float* values, int head_dim, uint8_t* block) {
+  const int dim = padded_dim(head_dim);
+  float* const scales = reinterpret_cast<float*>(block + Int8Block::value_scales(dim));
+  uint8_t* const stored = block + Int8Block::values(dim);
+  for (int token = 0; token < kBlockTokens; ++token) {
+    const float* v = values + int64_t{token} * dim;
+    F32x16 range = zero();
+    for (int i = 0; i < dim; i += 16) range = max(range, magnitude(load(v + i)));
+    const float largest = reduce_max(range);
+    scales[token] = largest / 127.0f;
+    const F32x16 inverse = codes_per_unit(set1(largest));
+    for (int i = 0; i < dim; i += 16) {
+      int8_t codes[16];
+      store_i8(codes, min(max(mul(load(v + i), inverse), set1(-127.0f)), set1(127.0f)));
+      uint8_t* const vector = stored + (int64_t{token / 4} * (dim / 16) + i / 16) * 64 + token % 4;
+      for (int lane = 0; lane < 16; ++lane) vector[4 * lane] = static_cast<uint8_t>(codes[lane]);
+    }
+  }
+}
+
+// keys and values: a full float block, as append_f32 writes it.
+void store_int8(const uint8_t* keys, const uint8_t* values, int head_dim, uint8_t* block) {
+  std::memset(block, 0, static_cast<size_t>(Int8Block::values(padded_dim(head_dim))));
+  store_keys(reinterpret_cast<const float*>(keys), head_dim, block);
+  store_values(reinterpret_cast<const float*>(values), head_dim, block);
+}
+
+// A query as scale * (coarse + fine / 254).
+struct Int8Query {
+  float scale;
+  float fine_scale;
+  int32_t coarse_sum;
+  int32_t fine_sum;
+  int8_t coarse[kMaxInt8HeadDim];
+  int8_t fine[kMaxInt8HeadDim];
+};
+
+inline void quantize_query(const float* q, int head_dim, Int8Query* out) {
+  const int dim = padded_dim(head_dim);
+  F32x16 range = zero();
+  for (int i = 0; i < dim; i += 16) {
+    range = max(range, magnitude(load_first(q + i, head_dim - i < 16 ? head_dim - i : 16)));
+  }
+  const float largest = reduce_max(range);
+  out->scale = largest / 127.0f;
+  out->fine_scale = out->scale / 254.0f;
+  const F32x16 inverse = codes_per_unit(set1(largest));
+  out->coarse_sum = 0;
+  out->fine_sum = 0;
+  for (int i = 0; i < dim; i += 16) {
+    const F32x16 v = mul(load_first(q + i, head_dim - i < 16 ? head_dim - i : 16), inverse);
+    const F32x16 coarse = round_even(min(max(v, set1(-127.0f)), set1(127.0f)));
+    const F32x16 fine = mul(sub(v, coarse), set1(254.0f));
+    store_i8(out->coarse + i, coarse);
+    store_i8(out->fine + i, min(max(fine, set1(-127.0f)), set1(127.0f)));
+    for (int lane = 0; lane < 16; ++lane) {
+      out->coarse_sum += out->coarse[i + lane];
+      out->fine_sum += out->fine[i + lane];
+    }
+  }
+}
+
+inline float dot_floats(const float* a, const float* b, int64_t size) {
+  F32x16 sum = zero();
+  for (int64_t i = 0; i < size; i += 16) {
+    const int64_t count = size - i < 16 ? size - i : 16;
+    sum = fma(load_first(a + i, count), load_first(b + i, count), sum);
+  }
+  return reduce_add(sum);
+}
+
+template <int kQueries>
+void score_int8_group(const AttentionArgs& args, const Int8Query* queries, const float* mean_scores, int block,
+                      int group) {
+  const int dim = padded_dim(args.head_dim);
+  const uint8_t* high = args.k_blocks[block] + int64_t{group} * dim * 8;
+  const uint8_t* low = high + Int8Block::low_plane(dim);
+  I32x16 coarse[kQueries];
+  I32x16 fine[kQueries];
+  for (int j = 0; j < kQueries; ++j) {
+    // Codes are stored 128 too high.
+    coarse[j] = set1_i32(-128 * queries[j].coarse_sum);
+    fine[j] = set1_i32(-128 * queries[j].fine_sum);
+  }
+  for (int i = 0; i < dim; i += 8) {
+    const Bytes64 high_codes = load_bytes(high + i * 8);
+    const Bytes64 low_codes = load_bytes(low + i * 8);
+    const Bytes64 first = join_low_nibbles(high_codes, low_codes);
+    const Bytes64 second = join_high_nibbles(high_codes, low_codes);
+    for (int j = 0; j < kQueries; ++j) {
+      coarse[j] = dot_quads(coarse[j], first, broadcast_quad(queries[j].coarse + i));
+      coarse[j] = dot_quads(coarse[j], second, broadcast_quad(queries[j].coarse + i + 4));
+      fine[j] = dot_quads(fine[j], first, broadcast_quad(queries[j].fine + i));
+      fine[j] = dot_quads(fine[j], second, broadcast_quad(queries[j].fine + i + 4));
+    }
+  }
+  const float* scales = reinterpret_cast<const float*>(args.k_blocks[block] + Int8Block::key_scales(dim));
+  const F32x16 scale = load(scales + group * 16);
+  const int first_token = block * kBlockTokens + group * 16;
+  for (int j = 0; j < kQueries; ++j) {
+    F32x16 product = mul(to_float(coarse[j]), set1(queries[j].scale));
+    product = fma(to_float(fine[j]), set1(queries[j].fine_scale), product);
+    const F32x16 score = fma(product, scale, set1(mean_scores[j]));
+    store(args.scores + j * kSegmentTokens + first_token,
+          mask_range(score, first_token, args.begin[j], args.end[j]));
+  }
+}
+
+// Probabilities of one block times the values' scales, as 8-bit codes; returns the codes' unit.
+inline float weigh_tokens(const float* probabilities, const float* scales, int first, int last, uint8_t* codes) {
+  F32x16 largest = zero();
+  for (int t = first; t < last; t += 16) largest = max(largest, mul(load(probabilities + t), load(scales + t)));
+  const float range = reduce_max(largest);
+  const F32x16 inverse = set1(range > kSmallestRange ? 255.0f / range : 0.0f);
+  std::memset(codes, 0, kBlockTokens);
+  for (int t = first; t < last; t += 16) {
+    const F32x16 code = mul(mul(load(probabilities + t), load(scales + t)), inverse);
+    store_u8(codes + t, min(max(code, zero()), set1(255.0f)));
+  }
+  return range / 255.0f;
+}
+
+template <int kQueries, int kVectors>
+void weigh_int8_values(const AttentionArgs& args, int block, int vector, const uint8_t (*codes)[kBlockTokens],
+                       const float* units) {
+  const int dim = padded_dim(args.head_dim);
+  const uint8_t* values = args.k_blocks[block] + Int8Block::values(dim) + int64_t{vector} * 64;
+  I32x16 sum[kQueries][kVectors];
+  for (int j = 0; j < kQueries; ++j) {
+    for (int v = 0; v < kVectors; ++v) sum[j][v] = set1_i32(0);
+  }
+  for (int quad = 0; quad < kBlockTokens / 4; ++quad) {
+    Bytes64 value[kVectors];
+    for (int v = 0; v < kVectors; ++v) value[v] = load_bytes(values + (int64_t{quad} * (dim / 16) + v) * 64);
+    for (int j = 0; j < kQueries; ++j) {
+      const Bytes64 weight = broadcast_quad(codes[j] + quad * 4);
+      for (int v = 0; v < kVectors; ++v) sum[j][v] = dot_quads(sum[j][v], weight, value[v]);
+    }
+  }
+  for (int j = 0; j < kQueries; ++j) {
+    for (int v = 0; v < kVectors; ++v) {
+      float* out = args.out[j] + (vector + v) * 16;
+      store(out, fma(to_float(sum[j][v]), set1(units[j]), load(out)));
+    }
+  }
+}
+
+template <int kQueries>
+void attend_int8_queries(const AttentionArgs& args) {
+  const int dim = padded_dim(args.head_dim);
+  int first = args.begin[0];
+  int last = args.end[0];
+  for (int j = 1; j < kQueries; ++j) {
+    first = args.begin[j] < first ? args.begin[j] : first;
+    last = args.end[j] > last ? args.end[j] : last;
+  }
+  Int8Query queries[kQueries];
+  for (int j = 0; j < kQueries; ++j) {
+    quantize_query(args.q[j], args.head_dim, &queries[j]);
+    for (int i = 0; i < dim; i += 16) store(args.out[j] + i, zero());
+  }
+  const int first_group = first / 16;
+  const int last_group = (last + 15) / 16;
+  for (int group = first_group; group < last_group;) {
+    const int block = group / 4;
+    const float* mean = reinterpret_cast<const float*>(args.k_blocks[block] + Int8Block::mean(dim));
+    float mean_scores[kQueries];
+    for (int j = 0; j < kQueries; ++j) mean_scores[j] = dot_floats(args.q[j], mean, args.head_dim);
+    for (; group < last_group && group / 4 == block; ++group) {
+      score_int8_group<kQueries>(args, queries, mean_scores, block, group % 4);
+    }
+  }
+  for (int j = 0; j < kQueries; ++j) exponentiate(args, j, first_group * 16, last_group * 16);
+  for (int block = first_group / 4; block * 4 < last_group; ++block) {
+    const int from = block * 4 < first_group ? (first_group - block * 4) * 16 : 0;
+    const int to = block * 4 + 4 > last_group ? (last_group - block * 4) * 16 : kBlockTokens;
+    const float* scales = reinterpret_cast<const float*>(args.k_blocks[block] + Int8Block::value_scales(dim));
+    uint8_t codes[kQueries][kBlockTokens];
+    float units[kQueries];
+    for (int j = 0; j < kQueries; ++j) {
+      const float* probabilities = args.scores + j * kSegmentTokens + block * kBlockTokens;
+      units[j] = weigh_tokens(probabilities, scales, from, to, codes[j]);
+    }
+    constexpr int kVectors = kQueries <= 4 ? 4 : 2;
+    int vector = 0;
+    for (; vector + kVectors <= dim / 16; vector += kVectors) {
+      weigh_int8_values<kQueries, kVectors>(args, block, vector, codes, units);
+    }
+    for (; vector < dim / 16; ++vector) weigh_int8_values<kQueries, 1>(args, block, vector, codes, units);
+  }
+}
+
+void attend_int8(const AttentionArgs& args) {
+  static constexpr void (*kByQueries[kMaxQueries])(const AttentionArgs&) = {
+      attend_int8_queries<1>, attend_int8_queries<2>, attend_int8_queries<3>, attend_int8_queries<4>,
+      attend_int8_queries<5>, attend_int8_queries<6>, attend_int8_queries<7>, attend_int8_queries<8>};
+  kByQueries[args.queries - 1](args);
+}
+
+}  // namespace
+}  // namespace ellm
