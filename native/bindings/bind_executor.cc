@@ -49,12 +49,7 @@ class PyExecutor {
   PyExecutor(const std::string& isa, std::vector<int> cpus, int32_t max_rows, int32_t max_positions,
              const PyKvShape& kv, int64_t num_blocks, int64_t vocab_size,
              const std::vector<int64_t>& slot_widths)
-      : executor_({choose_isa(isa),
-                   std::move(cpus),
-                   max_rows,
-                   max_positions,
-                   to_kv_shape(kv),
-                   num_blocks,
+      : executor_({choose_isa(isa), std::move(cpus), max_rows, max_positions, to_kv_shape(kv), num_blocks,
                    vocab_size},
                   slot_widths) {}
 
@@ -234,9 +229,8 @@ void bind_executor(nb::module_& m) {
           },
           nb::arg("format"), nb::arg("rows"), nb::arg("cols"), nb::arg("image"), nb::arg("bias").none());
   nb::class_<PyExecutor>(m, "Executor")
-      .def(nb::init<const std::string&, std::vector<int>, int32_t, int32_t,
-                    const PyKvShape&, int64_t, int64_t,
-                    const std::vector<int64_t>&>(),
+      .def(nb::init<const std::string&, std::vector<int>, int32_t, int32_t, const PyKvShape&, int64_t,
+                    int64_t, const std::vector<int64_t>&>(),
            nb::arg("isa"), nb::arg("cpus"), nb::arg("max_rows"), nb::arg("max_positions"), nb::arg("kv"),
            nb::arg("num_blocks"), nb::arg("vocab_size"), nb::arg("slot_widths"))
       .def("add_embed", &PyExecutor::add_embed)
@@ -259,9 +253,9 @@ void bind_executor(nb::module_& m) {
       .def_prop_ro("arena_bytes", &PyExecutor::arena_bytes)
       .def_prop_ro("kv_bytes", &PyExecutor::kv_bytes)
       .def_prop_ro("pinned_threads", &PyExecutor::pinned_threads);
-  m.def("kv_float_block_bytes", [](const PyKvShape& kv) { return KvStore::float_block_bytes(to_kv_shape(kv)); });
-  m.def("kv_block_bytes", [](const PyKvShape& kv) { return KvStore::block_bytes(to_kv_shape(kv));
-  });
+  m.def("kv_float_block_bytes",
+        [](const PyKvShape& kv) { return KvStore::float_block_bytes(to_kv_shape(kv)); });
+  m.def("kv_block_bytes", [](const PyKvShape& kv) { return KvStore::block_bytes(to_kv_shape(kv)); });
 }
 
 }  // namespace ellm

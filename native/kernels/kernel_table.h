@@ -7,10 +7,10 @@
 
 namespace ellm {
 
-inline constexpr int kBlockTokens = 64;                            // tokens per KV block
-inline constexpr int kSegmentTokens = 512;                         // tokens per attention segment
+inline constexpr int kBlockTokens = 64;     // tokens per KV block
+inline constexpr int kSegmentTokens = 512;  // tokens per attention segment
 inline constexpr int kSegmentBlocks = kSegmentTokens / kBlockTokens;
-inline constexpr int kMaxQueries = 8;                              // queries one attention call handles
+inline constexpr int kMaxQueries = 8;  // queries one attention call handles
 
 enum class KvType { kF32, kF16, kInt8 };
 
@@ -23,24 +23,24 @@ static constexpr int padded_dim(int head_dim) { return (head_dim + 15) / 16 * 16
 // K of a block: [token group of 16][D][16 tokens]; V of a block: [64 tokens][padded D], the padding
 // zero. A score is one lane per token, an output one lane per element of the head.
 struct AttentionArgs {
-  const uint8_t* const* k_blocks;   // this segment's blocks, kSegmentBlocks at most
+  const uint8_t* const* k_blocks;  // this segment's blocks, kSegmentBlocks at most
   const uint8_t* const* v_blocks;
   int head_dim;
-  int queries;                      // 1..kMaxQueries
-  const float* const* q;            // (D) each, already scaled
-  const int32_t* begin;             // per query: tokens [begin, end) of the segment, never empty
+  int queries;            // 1..kMaxQueries
+  const float* const* q;  // (D) each, already scaled
+  const int32_t* begin;   // per query: tokens [begin, end) of the segment, never empty
   const int32_t* end;
-  float* scores;                    // scratch, kMaxQueries * kSegmentTokens
-  float* max;                       // out per query: largest score
-  float* sum;                       // out per query: sum of exp(score - max)
-  float* const* out;                // out per query (padded D): sum of exp(score - max) * v
+  float* scores;      // scratch, kMaxQueries * kSegmentTokens
+  float* max;         // out per query: largest score
+  float* sum;         // out per query: sum of exp(score - max)
+  float* const* out;  // out per query (padded D): sum of exp(score - max) * v
 };
 
 // Folds one segment's result into the running one: both are (max, sum, out) as above.
 struct AttentionState {
   float* max;
   float* sum;
-  float* out;                       // (padded D)
+  float* out;  // (padded D)
 };
 
 struct KernelTable {

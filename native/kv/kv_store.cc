@@ -47,8 +47,8 @@ KvStore::KvStore(const KvShape& shape, int64_t num_blocks)
       pages_(static_cast<size_t>(block_bytes(shape) * num_blocks)) {
   if (shape.type != KvType::kInt8) return;
   if (shape.head_dim > kMaxInt8HeadDim) {
-    throw Error(ErrorKind::kUnsupported, "int8 KV", "", std::nullopt, "head_dim " + std::to_string(shape.head_dim),
-                "at most " + std::to_string(kMaxInt8HeadDim));
+    throw Error(ErrorKind::kUnsupported, "int8 KV", "", std::nullopt,
+                "head_dim " + std::to_string(shape.head_dim), "at most " + std::to_string(kMaxInt8HeadDim));
   }
   float_part_bytes_ = keys_bytes(shape) + values_bytes(shape);
   float_values_offset_ = keys_bytes(shape);

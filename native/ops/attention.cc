@@ -14,7 +14,7 @@ constexpr int kSplitRows = 8;
 // Consecutive rows of one sequence and one KV head; with int8 KV, rows of one block.
 struct Item {
   const RowRun* run;
-  int32_t first;                       // row index within the run
+  int32_t first;  // row index within the run
   int32_t rows;
   int kv_head;
 };
@@ -24,7 +24,7 @@ using Attend = void (*)(const AttentionArgs&);
 // A query of an item: which row and which head, and its place in the item's result arrays.
 struct Query {
   int32_t position;
-  int64_t row;                         // of the step
+  int64_t row;  // of the step
   int head;
 };
 
@@ -51,7 +51,8 @@ class AttentionOp : public Op {
     machine.pool->barrier();
     const int64_t groups = out.width / kGroup;
     const Share share = share_of(step.rows * groups, rank, machine.pool->size());
-    for (int64_t i = share.begin; i < share.end; ++i) quantize_slot(machine, out, i / groups, i % groups * kGroup, kGroup);
+    for (int64_t i = share.begin; i < share.end; ++i)
+      quantize_slot(machine, out, i / groups, i % groups * kGroup, kGroup);
   }
 
  private:
@@ -102,7 +103,8 @@ class AttentionOp : public Op {
   }
   Query query_of(const Item& item, int index) const {
     const int32_t row = item.first + index / group_;
-    return {item.run->start + row, int64_t{item.run->first_row} + row, item.kv_head * group_ + index % group_};
+    return {item.run->start + row, int64_t{item.run->first_row} + row,
+            item.kv_head * group_ + index % group_};
   }
 
   int32_t first_position(int32_t position) const {
@@ -200,7 +202,8 @@ class AttentionOp : public Op {
   }
 
   // The first piece a query sees starts its running result; later ones are folded in, in order.
-  void merge(const Machine& machine, bool is_first, const AttentionState& state, const AttentionState& part) const {
+  void merge(const Machine& machine, bool is_first, const AttentionState& state,
+             const AttentionState& part) const {
     if (!is_first) {
       machine.kernels->fold(state, part, spec_.head_dim);
       return;
@@ -218,7 +221,8 @@ class AttentionOp : public Op {
   void run_whole(Machine& machine, const Step& step, int rank, int64_t items) const {
     float* const scratch = thread_scratch(rank);
     const KvType type = machine.kv->shape().type;
-    float* const running = scratch + kMaxQueries * dim_ + kMaxQueries * kSegmentTokens + kMaxQueries * result_floats();
+    float* const running =
+        scratch + kMaxQueries * dim_ + kMaxQueries * kSegmentTokens + kMaxQueries * result_floats();
     while (true) {
       const int64_t index = machine.next_item.fetch_add(1, std::memory_order_relaxed);
       if (index >= items) return;
@@ -233,7 +237,8 @@ class AttentionOp : public Op {
           });
         }
       };
-      for (int32_t segment = first_segment(item); segment < segments_end(type, item); ++segment) attend_all(segment);
+      for (int32_t segment = first_segment(item); segment < segments_end(type, item); ++segment)
+        attend_all(segment);
       if (type == KvType::kInt8) attend_all(own_piece());
       for (int i = 0; i < queries; ++i) {
         write_out(machine, query_of(item, i), state_at(running + i * result_floats()));
@@ -277,7 +282,8 @@ class AttentionOp : public Op {
         for (int32_t piece = first + 1; piece < segments; ++piece) {
           merge(machine, false, state, shared_state(query, piece));
         }
-        if (type == KvType::kInt8 && first != own_piece()) merge(machine, false, state, shared_state(query, own_piece()));
+        if (type == KvType::kInt8 && first != own_piece())
+          merge(machine, false, state, shared_state(query, own_piece()));
         write_out(machine, query, state);
       }
     }

@@ -137,8 +137,9 @@ class RopeAppendOp : public Op {
     for (int64_t item = items.begin; item < items.end; ++item) {
       const int32_t block = rows.blocks[first + item / spec_.num_kv_heads];
       const int head = static_cast<int>(item % spec_.num_kv_heads);
-      machine.kernels->store_int8(kv.float_keys(spec_.layer, head, block), kv.float_values(spec_.layer, head, block),
-                                  spec_.head_dim, kv.keys(spec_.layer, head, block));
+      machine.kernels->store_int8(kv.float_keys(spec_.layer, head, block),
+                                  kv.float_values(spec_.layer, head, block), spec_.head_dim,
+                                  kv.keys(spec_.layer, head, block));
     }
   }
 

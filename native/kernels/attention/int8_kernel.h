@@ -133,8 +133,8 @@ inline float dot_floats(const float* a, const float* b, int64_t size) {
 }
 
 template <int kQueries>
-void score_int8_group(const AttentionArgs& args, const Int8Query* queries, const float* mean_scores, int block,
-                      int group) {
+void score_int8_group(const AttentionArgs& args, const Int8Query* queries, const float* mean_scores,
+                      int block, int group) {
   const int dim = padded_dim(args.head_dim);
   const uint8_t* high = args.k_blocks[block] + int64_t{group} * dim * 8;
   const uint8_t* low = high + Int8Block::low_plane(dim);
@@ -170,9 +170,11 @@ void score_int8_group(const AttentionArgs& args, const Int8Query* queries, const
 }
 
 // Probabilities of one block times the values' scales, as 8-bit codes; returns the codes' unit.
-inline float weigh_tokens(const float* probabilities, const float* scales, int first, int last, uint8_t* codes) {
+inline float weigh_tokens(const float* probabilities, const float* scales, int first, int last,
+                          uint8_t* codes) {
   F32x16 largest = zero();
-  for (int t = first; t < last; t += 16) largest = max(largest, mul(load(probabilities + t), load(scales + t)));
+  for (int t = first; t < last; t += 16)
+    largest = max(largest, mul(load(probabilities + t), load(scales + t)));
   const float range = reduce_max(largest);
   const F32x16 inverse = set1(range > kSmallestRange ? 255.0f / range : 0.0f);
   std::memset(codes, 0, kBlockTokens);
