@@ -43,7 +43,8 @@ def measure_ellm(args: argparse.Namespace) -> dict[int, dict[str, float]]:
     """Return our figures by depth."""
     rows = {}
     deepest = max(args.depths) + args.decode + 64
-    with LLM(args.model, threads=args.threads, context_tokens=deepest) as llm:
+    options = {"threads": args.threads, "context_tokens": deepest, "kv_type": args.kv_type}
+    with LLM(args.model, **options) as llm:
         ids = llm.tokenizer.encode(Path(args.text).read_text())
         if len(ids) < max(args.depths):
             sys.exit(f"the text has {len(ids)} tokens, the largest depth is {max(args.depths)}")
@@ -65,6 +66,7 @@ def main() -> None:
     parser.add_argument("--decode", type=int, default=24)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kv-type", default="f32", help="of eLLM")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     rounds: list[dict[str, Any]] = []
@@ -77,7 +79,10 @@ def main() -> None:
     print(
         f"{args.model.name}, {args.threads} threads, {platform.processor() or platform.machine()}"
     )
-    print(f"{args.rounds} rounds; llama.cpp: the better of f16 and q8_0 KV; tokens per second")
+    print(
+        f"{args.rounds} rounds, tokens per second; KV of llama.cpp: the better of f16 and q8_0, "
+        f"of eLLM: {args.kv_type}"
+    )
     print(f"{'depth':>7} {'':8} {'llama.cpp':>10} {'eLLM':>8} {'ratio':>6}  range")
     for depth in args.depths:
         for field in FIELDS:
