@@ -30,9 +30,10 @@ def loaded():
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", EVERY_MODEL)
-def test_scores_are_at_least_as_close_as_llama_cpp(name, loaded):
+@pytest.mark.parametrize("kv_type", ["f32", "int8"])
+def test_scores_are_at_least_as_close_as_llama_cpp(name, kv_type, loaded):
     record = reference(name)
-    scores = loaded(name).score(record["text_ids"])
+    scores = loaded(name, kv_type=kv_type).score(record["text_ids"])
     agreement = np.mean(scores.top1 == np.array(record["f32_top1"]))
     difference = np.abs(scores.logprob - np.array(record["f32_logprob_of_next"])).mean()
     bar = record["llamacpp_vs_f32"]
