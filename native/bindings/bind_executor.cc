@@ -143,8 +143,8 @@ class PyExecutor {
     {
       const nb::gil_scoped_release released;
       lock.lock();
+      executor_.start(step);
     }
-    executor_.start(step);
     wait();
     executor_.finish_step();
   }

@@ -36,4 +36,4 @@ PYTHONPATH=$root/src${PYTHONPATH:+:$PYTHONPATH} "$python" -m tests.fuzz.make_cor
 exec "$out/gguf_fuzz" "$out/corpus" "$out/seeds" -max_total_time="$seconds" -max_len=16384 \
   -timeout=1 -malloc_limit_mb=16 -rss_limit_mb=1024 -use_value_profile=1 \
   -dict="$root/tests/fuzz/gguf.dict" -artifact_prefix="$out/findings/" \
-  -print_final_stats=1 -verbosity=1
+  -print_final_stats=1 -verbosity=0
