@@ -51,7 +51,7 @@ def answer_prompt(
         max_tokens=options.max_tokens,
         default_max_tokens=default_max_tokens,
     )
-    console.note(_fitting(len(tokens), plan, model.context_length))
+    console.note(_fitting(len(tokens), plan, options.context_tokens or model.context_length))
     stop = () if model.tokenizer.has_chat_template else stop_without_template
     params = options.sampling_params(plan.max_tokens, stop=stop)
     shown = {"model": path.name, **(extra or {})}
