@@ -149,6 +149,7 @@ def run_case(seed: int) -> bool:
         mutate(rng, metadata)
     try:
         tokenizer = Tokenizer.from_gguf(metadata, path="fuzzed")
+        tokenizer.prepare()
     except EllmError:
         return False
     # What the vocabulary itself spells, newest first: that is where a mutated piece is met.

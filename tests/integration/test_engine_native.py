@@ -19,6 +19,7 @@ from ellm.config.engine import KV_TYPES
 from ellm.engine import loading
 from ellm.formats.gguf import GgufFile
 from ellm.hardware.cpus import thread_limit
+from ellm.tokenizers import byte_level
 from tests.support.tiny_gguf import tiny_gguf
 
 MODELS = {"llama": ("q8_0", "q4_0"), "qwen2": ("q4_1", "f16"), "gemma3": ("q4_k", "q6_k")}
@@ -131,6 +132,34 @@ def test_missing_and_damaged_models_are_typed_errors(folder):
     damaged.write_bytes((folder / "llama.gguf").read_bytes()[:-1])
     with pytest.raises(InvalidModelError):
         LLM(str(damaged))
+
+
+def test_the_first_load_of_a_file_refuses_merges_that_cannot_be_used(folder):
+    builder = tiny_gguf("llama", ("q8_0",)).add("tokenizer.ggml.merges", ["h zzz"])
+    path = folder / "merges.gguf"
+    path.write_bytes(builder.build())
+    before = set((folder / "cache").rglob("*.image"))
+    with pytest.raises(InvalidModelError, match="merges"):
+        LLM(str(path))
+    assert set((folder / "cache").rglob("*.image")) == before
+
+
+def test_later_loads_leave_the_text_encoder_to_the_first_text(folder, monkeypatch):
+    path = folder / "encoder.gguf"
+    path.write_bytes(tiny_gguf("llama", ("q8_0",), seed=9).build())
+    built = []
+    build = byte_level.build_byte_level
+    monkeypatch.setattr(
+        byte_level, "build_byte_level", lambda *args: built.append(args) or build(*args)
+    )
+    LLM(str(path)).close()
+    assert len(built) == 1
+    with LLM(str(path)) as llm:
+        llm.generate([3, 4, 5], PARAMS)
+        assert len(built) == 1
+        llm.generate("hello", PARAMS)
+        llm.generate("hello", PARAMS)
+    assert len(built) == 2
 
 
 def test_progress_of_loading_and_of_the_prompt_reach_their_ends(folder, monkeypatch, tmp_path):

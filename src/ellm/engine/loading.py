@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ellm.config.engine import EngineConfig
@@ -23,6 +20,8 @@ from ellm.models import ARCHITECTURES, build_program
 from ellm.program.memory import memory_plan
 from ellm.program.native_executor import load_native
 from ellm.program.ops import Program
+from ellm.program.weights import has_image
+from ellm.tokenizers.collector import collector_paused
 from ellm.tokenizers.tokenizer import Tokenizer
 
 
@@ -57,27 +56,12 @@ def open_model(model: str | None, progress: LoadProgress | None = None) -> Opene
     """
     path = resolve(model) if progress is None else resolve(model, progress)
     started = time.perf_counter()
-    with _collector_paused():
+    with collector_paused():
         file = GgufFile.open(path)
         config = read_model_config(file, ARCHITECTURES)
         program = build_program(config, file.tensors, path=str(path))
         tokenizer = Tokenizer.from_gguf(file.metadata, path=str(path))
     return OpenedModel(file, config, program, tokenizer, time.perf_counter() - started)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keep the cyclic collector from looking at a vocabulary's objects again and again.
-
-    Opening makes hundreds of thousands of objects that all stay: a fifth of the time went there.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def load_model(
@@ -98,6 +82,10 @@ def load_model(
     opened = model if isinstance(model, OpenedModel) else open_model(model, progress)
     started = time.perf_counter()
     file, config, program = opened.file, opened.config, opened.program
+    if not has_image(file):
+        # A file never loaded before: a vocabulary that cannot be used is found before the weights
+        # are repacked. Later starts leave the encoder to the first text.
+        opened.tokenizer.prepare()
     cpus = choose_cpus(options.threads)
     context_tokens = choose_context(
         options.context_tokens,

@@ -15,7 +15,9 @@ class ModelFacts:
     Attributes:
         isa: Kernels in use, such as "avx512", or "numpy".
         threads: Threads of the executor.
-        model_load_ms: Time from the path to a model that can answer.
+        model_load_ms: Time from the path to a model that takes requests. The first text to be
+            encoded waits for its encoder besides, a third of a second for 150,000 merges, unless
+            the weights had to be repacked: then it is built here.
         weights_bytes: Weights as the executor holds them.
         kv_bytes: KV cache for the whole context.
         arena_bytes: Slots of the largest step.

@@ -156,13 +156,18 @@ def load_weights(
         UnsupportedError: A matrix has a shape that its format cannot hold.
     """
     layout = ImageLayout.plan(program, source)
-    path = cache_root() / "images" / f"{source.fingerprint}-{LAYOUT_VERSION}.image"
+    path = _image_path(source)
     image = _open_image(path, layout, mapped=mapped)
     if image is None:
         image = _make_image(path, layout, source, cpus, progress)
         if not mapped:
             image = _copy_to_memory(image)
     return Weights(layout, image, source)
+
+
+def has_image(source: WeightSource) -> bool:
+    """Return whether the weights of this very file were repacked into the cache before."""
+    return _image_path(source).is_file()
 
 
 def matrix_names(program: Program) -> list[str]:
@@ -179,6 +184,10 @@ def matrix_names(program: Program) -> list[str]:
             case Head(weight=weight):
                 names[weight] = None
     return list(names)
+
+
+def _image_path(source: WeightSource) -> Path:
+    return cache_root() / "images" / f"{source.fingerprint}-{LAYOUT_VERSION}.image"
 
 
 def _round_up(nbytes: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from ellm.tokenizers.pretokenizers import PreTokenizer
@@ -43,7 +45,9 @@ def build_byte_level(vocabulary: Vocabulary, rules: PreTokenizer) -> Tokenizer:
     """
     vocab = {piece: i for i, piece in enumerate(vocabulary.pieces)}
     try:
-        model = models.BPE(vocab=vocab, merges=vocabulary.merges, ignore_merges=rules.ignore_merges)
+        # A tuple of another length than two is refused by the library.
+        merges: Any = [tuple(merge.split(" ")) for merge in vocabulary.merges]
+        model = models.BPE(vocab=vocab, merges=merges, ignore_merges=rules.ignore_merges)
     except Exception as error:  # the library raises nothing narrower
         raise vocabulary.bad_merge() from error
     encoder = Tokenizer(model)

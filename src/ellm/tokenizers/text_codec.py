@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from tokenizers import Tokenizer as Encoder
 
 from ellm.errors import RequestError
 from ellm.tokenizers import byte_level, sentencepiece
+from ellm.tokenizers.collector import collector_paused
 from ellm.tokenizers.literals import LiteralMatcher
 from ellm.tokenizers.pretokenizers import PreTokenizer
 from ellm.tokenizers.vocabulary import TokenType, Vocabulary
@@ -29,7 +33,9 @@ class TextCodec:
         unknown_id: int | None,
         path: str,
     ) -> None:
-        """Build the encoder; `rules` are those of byte-level BPE, None for SentencePiece."""
+        """Keep the vocabulary; `rules` are those of byte-level BPE, None for SentencePiece."""
+        self._vocabulary = vocabulary
+        self._rules = rules
         self._pieces = vocabulary.pieces
         self._types = vocabulary.types
         self._is_sentencepiece = rules is None
@@ -39,9 +45,6 @@ class TextCodec:
         self._byte_values: dict[int, int] = {}
         if rules is None:
             self._byte_values = sentencepiece.byte_values(vocabulary, path)
-            self._encoder = sentencepiece.build_sentencepiece(vocabulary, unknown_id)
-        else:
-            self._encoder = byte_level.build_byte_level(vocabulary, rules)
         self.special_ids = vocabulary.ids_of_type(TokenType.CONTROL, TokenType.UNKNOWN)
         # SentencePiece writes characters it has no piece for as the unknown token; nothing else
         # of this kind may ever come out of plain text.
@@ -53,6 +56,14 @@ class TextCodec:
         self._user_defined = LiteralMatcher(
             {self._pieces[i]: i for i in vocabulary.ids_of_type(TokenType.USER_DEFINED)}
         )
+
+    def prepare(self) -> None:
+        """Build the encoder, which the first text would do otherwise.
+
+        Raises:
+            InvalidModelError: A merge does not join two pieces to a third.
+        """
+        _ = self._encoder
 
     def encode(self, text: str, *, parse_special: bool) -> list[int]:
         """Return the ids of `text`; control tokens are matched only with `parse_special`."""
@@ -122,6 +133,13 @@ class TextCodec:
         if skip_special and token_id in self._hidden:
             return b""
         return self.token_bytes(token_id)
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        with collector_paused():
+            if self._rules is None:
+                return sentencepiece.build_sentencepiece(self._vocabulary, self.unknown_id)
+            return byte_level.build_byte_level(self._vocabulary, self._rules)
 
     def _append_plain(self, ids: list[int], text: str) -> None:
         position = 0

@@ -30,7 +30,7 @@ class Tokenizer:
     """
 
     def __init__(self, vocabulary: Vocabulary, *, path: str = "") -> None:
-        """Build the encoder of a checked vocabulary.
+        """Take a checked vocabulary; its encoder is built by the first text, or by `prepare`.
 
         Raises:
             InvalidModelError: The vocabulary is inconsistent.
@@ -85,6 +85,15 @@ class Tokenizer:
             UnsupportedError: The tokenizer model or the pre-tokenizer is not implemented.
         """
         return cls(read_vocabulary(metadata, path), path=path)
+
+    def prepare(self) -> None:
+        """Build the encoder now: a third of a second for 150,000 merges.
+
+        Raises:
+            InvalidModelError: A merge does not join two pieces to a third; the first text to be
+                encoded would say so otherwise.
+        """
+        self.codec.prepare()
 
     @property
     def has_chat_template(self) -> bool:

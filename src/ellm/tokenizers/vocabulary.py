@@ -47,8 +47,9 @@ class Vocabulary:
         pieces: Text of each token, as stored; no two are equal.
         types: `TokenType` of each token, as one byte each.
         scores: float64 (V,), or None when the file has none; never None for "llama".
-        merges: Pairs of pieces, best first; empty for "llama". Building the encoder checks them,
-            `bad_merge` says which one is wrong: one by one in Python takes as long as building.
+        merges: Two pieces with a space between them, best first; empty for "llama". Building the
+            encoder checks them, `bad_merge` says which one is wrong: one by one in Python takes as
+            long as building.
         pre: Name of the pre-tokenizer; "" when the file names none.
         special: Token ids by role ("bos", "eos", "eot", "eom", "unknown", "fim_pad", ...).
         flags: Booleans by name ("add_bos_token", "add_space_prefix", ...), where the file has them.
@@ -60,7 +61,7 @@ class Vocabulary:
     pieces: list[str]
     types: bytes
     scores: npt.NDArray[np.float64] | None
-    merges: list[tuple[str, str]]
+    merges: list[str]
     pre: str
     special: Mapping[str, int]
     flags: Mapping[str, bool]
@@ -74,7 +75,8 @@ class Vocabulary:
             (
                 (i, merge)
                 for i, merge in enumerate(self.merges)
-                if len(merge) != 2 or not known.issuperset((*merge, merge[0] + merge[1]))
+                if merge.count(" ") != 1
+                or not known.issuperset((*merge.split(" "), merge.replace(" ", "")))
             ),
             None,
         )
@@ -123,7 +125,7 @@ def read_vocabulary(metadata: Mapping[str, object], path: str) -> Vocabulary:
         pieces=pieces,
         types=types,
         scores=reader.scores(len(pieces), required=kind == "llama"),
-        merges=reader.merges() if kind == "gpt2" else [],
+        merges=reader.strings(PREFIX + "merges") if kind == "gpt2" else [],
         pre=reader.text(PREFIX + "pre", ""),
         special=reader.special_ids(len(pieces)),
         flags=reader.flags(),
@@ -153,7 +155,7 @@ class _Reader:
 
     def pieces(self) -> list[str]:
         key = PREFIX + "tokens"
-        pieces = self._strings(key)
+        pieces = self.strings(key)
         if not pieces:
             raise self.invalid(key, "an empty list", "at least one token")
         lengths = list(map(len, pieces))
@@ -192,10 +194,6 @@ class _Reader:
             raise self.invalid(key, f"{values[bad]} for token {bad}", "finite numbers")
         return values
 
-    def merges(self) -> list[tuple[str, str]]:
-        # Tuples of another length than two are found when the encoder is built.
-        return [tuple(merge.split(" ")) for merge in self._strings(PREFIX + "merges")]  # type: ignore[misc]
-
     def special_ids(self, count: int) -> dict[str, int]:
         ids = {}
         for key, value in self._metadata.items():
@@ -219,7 +217,7 @@ class _Reader:
             flags[name] = bool(value)
         return flags
 
-    def _strings(self, key: str) -> list[str]:
+    def strings(self, key: str) -> list[str]:
         value = self._metadata.get(key)
         if not isinstance(value, Sequence) or isinstance(value, str | bytes):
             raise self.invalid(

@@ -103,7 +103,7 @@ def assert_refused(metadata: dict[str, object], key: str, value: object) -> None
         del metadata[P + key]
     start = time.monotonic()
     with pytest.raises(InvalidModelError) as caught:
-        Tokenizer.from_gguf(metadata, path="model.gguf")
+        Tokenizer.from_gguf(metadata, path="model.gguf").prepare()
     assert time.monotonic() - start < 1
     assert caught.value.path == "model.gguf"
     assert caught.value.found
