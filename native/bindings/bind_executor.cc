@@ -171,7 +171,7 @@ class PyExecutor {
   Matrix matrix(const Weight& weight, std::optional<int> x, std::optional<int> out) {
     const WeightFormat& format = weight_format(weight.format);
     Matrix result = {&format,
-                     linear_for(format, executor_.config().isa),
+                     &linear_for(format, executor_.config().isa),
                      weight.image.data(),
                      format.tile_bytes(weight.cols),
                      weight.rows,

@@ -77,9 +77,10 @@ void decode(const std::string& name, const Vector<uint8_t>& image, WritableRows 
   }
 }
 
-// y (T, rows) = x (T, cols) @ weight.T, as a step computes it, in calls of `rows_per_call` rows.
+// y (T, rows) = x (T, cols) @ weight.T, as a step computes it, in calls of `rows_per_call` rows; from
+// expanded tiles where asked for and the ISA has them.
 void multiply(const std::string& name, const std::string& isa_name, const Vector<uint8_t>& image,
-              const Rows<float>& x, WritableRows y, int rows_per_call) {
+              const Rows<float>& x, WritableRows y, int rows_per_call, bool expanded) {
   const WeightFormat& format = weight_format(name);
   const Isa isa = choose_isa(isa_name);
   const auto cols = static_cast<int64_t>(x.shape(1));
@@ -94,13 +95,21 @@ void multiply(const std::string& name, const std::string& isa_name, const Vector
     kernels_for(isa).quantize_groups(x.data() + t * cols, cols, 0, cols / kGroup,
                                      quantized.data() + t * row_bytes);
   }
-  const LinearTile linear = linear_for(format, isa);
+  const LinearKernels& kernels = linear_for(format, isa);
+  expanded = expanded && kernels.expand != nullptr;
+  const LinearTile linear = expanded ? kernels.expanded : kernels.packed;
+  std::vector<uint8_t> record(expanded ? static_cast<size_t>(cols / kGroup * kExpandedGroupBytes) : 0);
   const int64_t step = std::clamp(rows_per_call, 1, kMaxLinearRows);
   for (int64_t first = 0; first < total; first += step) {
     const int count = static_cast<int>(std::min(step, total - first));
     for (int64_t tile = 0; tile * kTileRows < rows; ++tile) {
       float out[kMaxLinearRows * kTileRows];
-      linear({image.data() + tile * format.tile_bytes(cols),
+      const uint8_t* data = image.data() + tile * format.tile_bytes(cols);
+      if (expanded) {
+        kernels.expand(data, cols, record.data());
+        data = record.data();
+      }
+      linear({data,
               cols,
               {quantized.data() + first * row_bytes, row_bytes, cols},
               x.data() + first * cols,
@@ -139,7 +148,7 @@ void bind_kernels(nb::module_& m) {
         nb::arg("target"), nb::arg("cpus"));
   m.def("decode", decode, nb::arg("format"), nb::arg("image"), nb::arg("out"));
   m.def("multiply", multiply, nb::arg("format"), nb::arg("isa"), nb::arg("image"), nb::arg("x"), nb::arg("y"),
-        nb::arg("rows_per_call"));
+        nb::arg("rows_per_call"), nb::arg("expanded"));
   m.def(
       "read_bandwidth_gb_per_s",
       [](const std::vector<int>& cpus, size_t bytes, double seconds) {

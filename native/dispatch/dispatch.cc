@@ -10,7 +10,7 @@ namespace ellm {
 // dispatch/registry.inc is written by CMake from the files in kernels/: one ELLM_FORMAT(name) per
 // weight format, one ELLM_LINEAR(name, isa) per kernel file, one ELLM_TABLE(isa) per kernel table.
 #define ELLM_FORMAT(name) extern const WeightFormat kFormat_##name;
-#define ELLM_LINEAR(name, isa) extern const LinearTile kLinear_##name##_##isa;
+#define ELLM_LINEAR(name, isa) extern const LinearKernels kLinear_##name##_##isa;
 #define ELLM_TABLE(isa) extern const KernelTable kKernels_##isa;
 #include "dispatch/registry.inc"
 #undef ELLM_FORMAT
@@ -26,7 +26,7 @@ constexpr Isa scalar = Isa::kScalar;
 struct LinearEntry {
   const WeightFormat* format;
   Isa isa;
-  LinearTile linear;
+  const LinearKernels* kernels;
 };
 
 struct TableEntry {
@@ -43,7 +43,7 @@ constexpr const WeightFormat* kFormats[] = {
 #undef ELLM_FORMAT
 #undef ELLM_LINEAR
 #define ELLM_FORMAT(name)
-#define ELLM_LINEAR(name, isa) LinearEntry{&kFormat_##name, isa, kLinear_##name##_##isa},
+#define ELLM_LINEAR(name, isa) LinearEntry{&kFormat_##name, isa, &kLinear_##name##_##isa},
 const LinearEntry kLinears[] = {
 #include "dispatch/registry.inc"
 };
@@ -136,9 +136,9 @@ const WeightFormat& weight_format(const std::string& name) {
   throw Error(ErrorKind::kUnsupported, "weight format", "", std::nullopt, name, "one of " + known);
 }
 
-LinearTile linear_for(const WeightFormat& format, Isa isa) {
+const LinearKernels& linear_for(const WeightFormat& format, Isa isa) {
   const auto same = [&](const LinearEntry& entry) { return entry.format == &format; };
-  return highest(std::begin(kLinears), std::end(kLinears), isa, same)->linear;
+  return *highest(std::begin(kLinears), std::end(kLinears), isa, same)->kernels;
 }
 
 }  // namespace ellm

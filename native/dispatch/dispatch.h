@@ -28,6 +28,6 @@ std::span<const WeightFormat* const> weight_formats();
 // Throws kUnsupported naming the known formats.
 const WeightFormat& weight_format(const std::string& name);
 
-LinearTile linear_for(const WeightFormat& format, Isa isa);
+const LinearKernels& linear_for(const WeightFormat& format, Isa isa);
 
 }  // namespace ellm

@@ -1,6 +1,7 @@
 // The kernels of kernel_table.h on avx2 lanes.
 #include "kernels/vector/avx2.h"
 
+#include "kernels/attention/int8_dots_avx2.h"
 #include "kernels/attention/int8_kernel.h"
 #include "kernels/attention/kernel.h"
 #include "kernels/gated/kernel.h"

@@ -1,6 +1,7 @@
 // The kernels of kernel_table.h on scalar lanes.
 #include "kernels/vector/scalar.h"
 
+#include "kernels/attention/int8_dots_scalar.h"
 #include "kernels/attention/int8_kernel.h"
 #include "kernels/attention/kernel.h"
 #include "kernels/gated/kernel.h"

@@ -41,6 +41,16 @@ struct LinearArgs {
 
 using LinearTile = void (*)(const LinearArgs&);
 
+inline constexpr int64_t kExpandedGroupBytes = 704;  // of a tile, per group of 32 columns
+
+// A format on one ISA. Where `expand` is not null, many activation rows are faster on tiles it has
+// expanded (cols / kGroup * kExpandedGroupBytes); the bits are the same.
+struct LinearKernels {
+  LinearTile packed;
+  void (*expand)(const uint8_t* tile, int64_t cols, uint8_t* out);
+  LinearTile expanded;
+};
+
 // Quantises groups [first, first + count) of a row of `cols` floats (a multiple of 32) into `out`, the
 // row's place in the layout of QuantizedRows.
 using QuantizeGroups = void (*)(const float* x, int64_t cols, int64_t first, int64_t count, uint8_t* out);

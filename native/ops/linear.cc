@@ -7,10 +7,12 @@
 namespace ellm {
 namespace {
 
-// A core's L2 (2 MB on the reference machine, 1 MB on older servers) holds a pass of activations, a
-// group of weight tiles, and the results on their way out.
+// A core's L2 (512 KB to 2 MB) holds a pass of activations and a group of weight tiles, or a group of
+// expanded tiles, and the results on their way out.
 constexpr int64_t kActivationCacheBytes = 768 << 10;
 constexpr int64_t kWeightCacheBytes = 256 << 10;
+// From here on the work of expanding a tile is shared by enough rows.
+constexpr int64_t kExpandFromRows = 16;
 
 // Where a matrix's input rows are: a slot, or the head's own scratch.
 struct Input {
@@ -30,72 +32,155 @@ int64_t rows_per_pass(const Matrix& matrix) {
   return std::max<int64_t>(kActivationCacheBytes / row_bytes / kMaxLinearRows, 1) * kMaxLinearRows;
 }
 
-// out[t * stride + lane] for rows [first, first + rows) and one tile, without bias.
-void multiply_tile(const Matrix& matrix, int64_t tile, const Input& input, int64_t first, int rows,
-                   float* out, int64_t stride) {
-  const LinearArgs args = {
-      matrix.tile(tile),
-      matrix.cols,
-      {input.quantized + first * input.quantized_stride, input.quantized_stride, matrix.cols},
-      input.values + first * input.stride,
-      input.stride,
-      rows,
-      out,
-      stride};
-  matrix.linear(args);
+// A tile as the kernel reads it: packed, or expanded in a thread's scratch.
+struct TileRef {
+  const Matrix* matrix;
+  int64_t index;
+  const uint8_t* data;
+  LinearTile linear;
+};
+
+TileRef packed(const Matrix& matrix, int64_t tile) {
+  return {&matrix, tile, matrix.tile(tile), matrix.kernels->packed};
 }
 
-void add_bias(const Matrix& matrix, int64_t tile, int rows, int lanes, float* out, int64_t stride) {
-  if (matrix.bias.empty()) return;
-  const float* bias = matrix.bias.data() + tile * kTileRows;
+int64_t expanded_bytes(const Matrix& matrix) {
+  return matrix.kernels->expand == nullptr ? 0 : matrix.cols / kGroup * kExpandedGroupBytes;
+}
+
+// out[t * stride + lane] for rows [first, first + rows) and one tile, without bias.
+void multiply_tile(const TileRef& tile, const Input& input, int64_t first, int rows, float* out,
+                   int64_t stride) {
+  const int64_t cols = tile.matrix->cols;
+  tile.linear({tile.data,
+               cols,
+               {input.quantized + first * input.quantized_stride, input.quantized_stride, cols},
+               input.values + first * input.stride,
+               input.stride,
+               rows,
+               out,
+               stride});
+}
+
+void add_bias(const TileRef& tile, int rows, int lanes, float* out, int64_t stride) {
+  if (tile.matrix->bias.empty()) return;
+  const float* bias = tile.matrix->bias.data() + tile.index * kTileRows;
   for (int t = 0; t < rows; ++t) {
     for (int lane = 0; lane < lanes; ++lane) out[t * stride + lane] += bias[lane];
   }
 }
 
-int lanes_of(const Matrix& matrix, int64_t tile) {
-  return static_cast<int>(std::min<int64_t>(matrix.rows - tile * kTileRows, kTileRows));
+int lanes_of(const TileRef& tile) {
+  return static_cast<int>(std::min<int64_t>(tile.matrix->rows - tile.index * kTileRows, kTileRows));
 }
 
-// Calls body(unit, first row, rows) over this thread's units of a matrix's tiles (of `unit_bytes`
-// weights each). Two levels of blocking: a pass of activations stays in L2, and so does a group of
-// units, while the few rows of one call stay in L1 across the group.
-template <class Body>
-void for_each_unit(const Matrix& matrix, int64_t unit_bytes, int64_t total_rows, Share units, Body body) {
-  const int64_t pass_rows = rows_per_pass(matrix);
-  const int64_t group_units = std::max<int64_t>(kWeightCacheBytes / unit_bytes, 1);
+// A unit of work: the tiles that one call of a body needs together, of matrices of one width.
+struct Unit {
+  static constexpr int kMaxTiles = 4;
+  TileRef tiles[kMaxTiles];
+  int count = 0;
+
+  void add(const Matrix& matrix, int64_t tile) { tiles[count++] = packed(matrix, tile); }
+};
+
+// Units whose tiles, `tiles` each and as wide as `matrix`, are expanded together; and their bytes.
+int64_t expanded_group_units(const Matrix& matrix, int tiles) {
+  return std::max<int64_t>(kWeightCacheBytes / (tiles * std::max<int64_t>(expanded_bytes(matrix), 1)), 1);
+}
+int64_t expanded_group_bytes(const Matrix& matrix, int tiles) {
+  return expanded_group_units(matrix, tiles) * tiles * expanded_bytes(matrix);
+}
+
+// Calls body(unit index, unit, first row, rows) for every unit of this thread, `unit_at(index)`, and all
+// rows. Few rows, or a kernel without an expanded form: two levels of blocking, a pass of activations
+// stays in L2, and so does a group of units, while the few rows of one call stay in L1 across the group.
+// Many rows: a group of units is expanded into `scratch`, then meets all rows.
+template <class UnitAt, class Body>
+void for_each_unit(const Matrix& matrix, int tiles, int64_t total_rows, Share units, uint8_t* scratch,
+                   UnitAt unit_at, Body body) {
+  const bool expands = total_rows >= kExpandFromRows && matrix.kernels->expand != nullptr;
+  const int64_t pass_rows = expands ? total_rows : rows_per_pass(matrix);
+  const int64_t group_units = expands
+                                  ? expanded_group_units(matrix, tiles)
+                                  : std::max<int64_t>(kWeightCacheBytes / (tiles * matrix.tile_bytes), 1);
   for (int64_t pass = 0; pass < total_rows; pass += pass_rows) {
     const int64_t pass_end = std::min(pass + pass_rows, total_rows);
     for (int64_t group = units.begin; group < units.end; group += group_units) {
       const int64_t group_end = std::min(group + group_units, units.end);
+      const auto place = [&](int64_t index, int tile) {
+        return scratch + ((index - group) * tiles + tile) * expanded_bytes(matrix);
+      };
+      for (int64_t index = group; expands && index < group_end; ++index) {
+        const Unit unit = unit_at(index);
+        for (int i = 0; i < unit.count; ++i) {
+          const TileRef& tile = unit.tiles[i];
+          if (expanded_bytes(*tile.matrix) == 0) continue;
+          tile.matrix->kernels->expand(tile.data, matrix.cols, place(index, i));
+        }
+      }
       for (int64_t t = pass; t < pass_end; t += kMaxLinearRows) {
         const int rows = static_cast<int>(std::min<int64_t>(pass_end - t, kMaxLinearRows));
-        for (int64_t unit = group; unit < group_end; ++unit) body(unit, t, rows);
+        for (int64_t index = group; index < group_end; ++index) {
+          Unit unit = unit_at(index);
+          for (int i = 0; expands && i < unit.count; ++i) {
+            TileRef& tile = unit.tiles[i];
+            if (expanded_bytes(*tile.matrix) == 0) continue;
+            tile.data = place(index, i);
+            tile.linear = tile.matrix->kernels->expanded;
+          }
+          body(index, unit, t, rows);
+        }
       }
     }
   }
 }
 
-// Writes matrix @ input + bias to columns [0, matrix.rows) of `out`.
-void multiply(const Matrix& matrix, const Input& input, int64_t total_rows, Share tiles, float* out,
-              int64_t stride) {
-  for_each_unit(matrix, matrix.tile_bytes, total_rows, tiles, [&](int64_t tile, int64_t first, int rows) {
-    const int lanes = lanes_of(matrix, tile);
-    float* target = out + first * stride + tile * kTileRows;
-    if (lanes == kTileRows) {
-      multiply_tile(matrix, tile, input, first, rows, target, stride);
-    } else {
-      float padded[kMaxLinearRows * kTileRows];
-      multiply_tile(matrix, tile, input, first, rows, padded, kTileRows);
-      for (int t = 0; t < rows; ++t) {
-        std::memcpy(target + t * stride, padded + t * kTileRows, static_cast<size_t>(lanes) * sizeof(float));
-      }
-    }
-    add_bias(matrix, tile, rows, lanes, target, stride);
-  });
+Unit single(const Matrix& matrix, int64_t tile) {
+  Unit unit;
+  unit.add(matrix, tile);
+  return unit;
 }
 
-class LinearOp : public Op {
+// Writes matrix @ input + bias to columns [0, matrix.rows) of `out`.
+void multiply(const Matrix& matrix, const Input& input, int64_t total_rows, Share tiles, uint8_t* scratch,
+              float* out, int64_t stride) {
+  const auto unit_at = [&](int64_t tile) { return single(matrix, tile); };
+  for_each_unit(matrix, 1, total_rows, tiles, scratch, unit_at,
+                [&](int64_t index, const Unit& unit, int64_t first, int rows) {
+                  const TileRef& tile = unit.tiles[0];
+                  const int lanes = lanes_of(tile);
+                  float* target = out + first * stride + index * kTileRows;
+                  if (lanes == kTileRows) {
+                    multiply_tile(tile, input, first, rows, target, stride);
+                  } else {
+                    float padded[kMaxLinearRows * kTileRows];
+                    multiply_tile(tile, input, first, rows, padded, kTileRows);
+                    for (int t = 0; t < rows; ++t) {
+                      std::memcpy(target + t * stride, padded + t * kTileRows,
+                                  static_cast<size_t>(lanes) * sizeof(float));
+                    }
+                  }
+                  add_bias(tile, rows, lanes, target, stride);
+                });
+}
+
+// Scratch for expanded tiles, a part of it for each thread.
+class ExpandingOp : public Op {
+ public:
+  int64_t scratch_bytes(const Machine& machine) const override {
+    return machine.max_rows < kExpandFromRows ? 0 : machine.pool->size() * expanded_scratch_bytes();
+  }
+  void set_scratch(uint8_t* scratch) override { scratch_ = scratch; }
+
+ protected:
+  virtual int64_t expanded_scratch_bytes() const = 0;
+  uint8_t* scratch(int rank) const { return scratch_ + rank * expanded_scratch_bytes(); }
+
+ private:
+  uint8_t* scratch_ = nullptr;
+};
+
+class LinearOp : public ExpandingOp {
  public:
   LinearOp(int x, std::vector<Matrix> parts, int out) : x_(x), parts_(std::move(parts)), out_(out) {}
 
@@ -105,7 +190,7 @@ class LinearOp : public Op {
     int64_t column = 0;
     for (const Matrix& part : parts_) {
       const Share tiles = share_of(part.num_tiles(), rank, machine.pool->size());
-      multiply(part, input, step.rows, tiles, out.values + column, out.width);
+      multiply(part, input, step.rows, tiles, scratch(rank), out.values + column, out.width);
       column += part.rows;
     }
     if (!out.has_quantized) return;
@@ -115,12 +200,18 @@ class LinearOp : public Op {
   }
 
  private:
+  int64_t expanded_scratch_bytes() const override {
+    int64_t bytes = 0;
+    for (const Matrix& part : parts_) bytes = std::max(bytes, expanded_group_bytes(part, 1));
+    return bytes;
+  }
+
   int x_;
   std::vector<Matrix> parts_;
   int out_;
 };
 
-class LinearAddOp : public Op {
+class LinearAddOp : public ExpandingOp {
  public:
   LinearAddOp(int x, Matrix matrix, int residual) : x_(x), matrix_(std::move(matrix)), residual_(residual) {}
 
@@ -128,26 +219,31 @@ class LinearAddOp : public Op {
     const Input input = input_of(machine.slots[static_cast<size_t>(x_)]);
     const SlotMemory& residual = machine.slots[static_cast<size_t>(residual_)];
     const Share tiles = share_of(matrix_.num_tiles(), rank, machine.pool->size());
-    for_each_unit(matrix_, matrix_.tile_bytes, step.rows, tiles, [&](int64_t tile, int64_t first, int rows) {
-      const int lanes = lanes_of(matrix_, tile);
-      float product[kMaxLinearRows * kTileRows];
-      multiply_tile(matrix_, tile, input, first, rows, product, kTileRows);
-      add_bias(matrix_, tile, rows, lanes, product, kTileRows);
-      for (int t = 0; t < rows; ++t) {
-        float* target = residual.row(first + t) + tile * kTileRows;
-        for (int lane = 0; lane < lanes; ++lane) target[lane] += product[t * kTileRows + lane];
-      }
-    });
+    const auto unit_at = [&](int64_t tile) { return single(matrix_, tile); };
+    for_each_unit(matrix_, 1, step.rows, tiles, scratch(rank), unit_at,
+                  [&](int64_t index, const Unit& unit, int64_t first, int rows) {
+                    const TileRef& tile = unit.tiles[0];
+                    const int lanes = lanes_of(tile);
+                    float product[kMaxLinearRows * kTileRows];
+                    multiply_tile(tile, input, first, rows, product, kTileRows);
+                    add_bias(tile, rows, lanes, product, kTileRows);
+                    for (int t = 0; t < rows; ++t) {
+                      float* target = residual.row(first + t) + index * kTileRows;
+                      for (int lane = 0; lane < lanes; ++lane) target[lane] += product[t * kTileRows + lane];
+                    }
+                  });
   }
 
  private:
+  int64_t expanded_scratch_bytes() const override { return expanded_group_bytes(matrix_, 1); }
+
   int x_;
   Matrix matrix_;
   int residual_;
 };
 
 // Two tiles at a time: 32 columns are one group of the quantised output.
-class GatedLinearOp : public Op {
+class GatedLinearOp : public ExpandingOp {
  public:
   GatedLinearOp(int x, Matrix gate, Matrix up, Activation activation, int out)
       : x_(x), gate_(std::move(gate)), up_(std::move(up)), activation_(activation), out_(out) {}
@@ -158,18 +254,25 @@ class GatedLinearOp : public Op {
     const auto activate =
         activation_ == Activation::kSilu ? machine.kernels->gated_silu : machine.kernels->gated_gelu;
     const Share pairs = share_of((gate_.num_tiles() + 1) / 2, rank, machine.pool->size());
-    for_each_unit(gate_, 2 * (gate_.tile_bytes + up_.tile_bytes), step.rows, pairs,
-                  [&](int64_t pair, int64_t first, int rows) {
+    const auto unit_at = [&](int64_t pair) {
+      Unit unit;
+      for (int64_t tile = 2 * pair; tile < std::min(2 * pair + 2, gate_.num_tiles()); ++tile) {
+        unit.add(gate_, tile);
+        unit.add(up_, tile);
+      }
+      return unit;
+    };
+    for_each_unit(gate_, Unit::kMaxTiles, step.rows, pairs, scratch(rank), unit_at,
+                  [&](int64_t pair, const Unit& unit, int64_t first, int rows) {
                     float gate[kMaxLinearRows * kGroup];
                     float up[kMaxLinearRows * kGroup];
                     const int64_t column = pair * kGroup;
                     const int64_t columns = std::min<int64_t>(gate_.rows - column, kGroup);
-                    for (int64_t tile = 2 * pair; tile < std::min(2 * pair + 2, gate_.num_tiles()); ++tile) {
-                      const int64_t offset = tile % 2 * kTileRows;
-                      multiply_tile(gate_, tile, input, first, rows, gate + offset, kGroup);
-                      add_bias(gate_, tile, rows, lanes_of(gate_, tile), gate + offset, kGroup);
-                      multiply_tile(up_, tile, input, first, rows, up + offset, kGroup);
-                      add_bias(up_, tile, rows, lanes_of(up_, tile), up + offset, kGroup);
+                    for (int i = 0; i < unit.count; ++i) {
+                      const TileRef& tile = unit.tiles[i];
+                      float* const target = (i % 2 == 0 ? gate : up) + tile.index % 2 * kTileRows;
+                      multiply_tile(tile, input, first, rows, target, kGroup);
+                      add_bias(tile, rows, lanes_of(tile), target, kGroup);
                     }
                     for (int t = 0; t < rows; ++t) {
                       activate(gate + t * kGroup, up + t * kGroup, columns, out.row(first + t) + column);
@@ -179,6 +282,11 @@ class GatedLinearOp : public Op {
   }
 
  private:
+  int64_t expanded_scratch_bytes() const override {
+    return std::max(expanded_group_bytes(gate_, Unit::kMaxTiles),
+                    expanded_group_bytes(up_, Unit::kMaxTiles));
+  }
+
   int x_;
   Matrix gate_;
   Matrix up_;
@@ -192,8 +300,7 @@ class HeadOp : public Op {
       : x_(x), norm_(std::move(norm)), epsilon_(epsilon), matrix_(std::move(matrix)) {}
 
   int64_t scratch_bytes(const Machine& machine) const override {
-    return machine.max_rows *
-           (matrix_.cols * static_cast<int64_t>(sizeof(float)) + QuantizedRows::bytes_per_row(matrix_.cols));
+    return normed_bytes(machine) + machine.pool->size() * expanded_group_bytes(matrix_, 1);
   }
   void set_scratch(uint8_t* scratch) override { scratch_ = scratch; }
 
@@ -212,10 +319,16 @@ class HeadOp : public Op {
     }
     machine.pool->barrier();
     const Share tiles = share_of(matrix_.num_tiles(), rank, machine.pool->size());
-    multiply(matrix_, input_of(normed), step.num_logits, tiles, step.logits, matrix_.rows);
+    uint8_t* const expanded = scratch_ + normed_bytes(machine) + rank * expanded_group_bytes(matrix_, 1);
+    multiply(matrix_, input_of(normed), step.num_logits, tiles, expanded, step.logits, matrix_.rows);
   }
 
  private:
+  int64_t normed_bytes(const Machine& machine) const {
+    return machine.max_rows *
+           (matrix_.cols * static_cast<int64_t>(sizeof(float)) + QuantizedRows::bytes_per_row(matrix_.cols));
+  }
+
   int x_;
   std::vector<float> norm_;
   float epsilon_;

@@ -54,7 +54,7 @@ struct Machine {
 // A matrix (rows, cols) as tiles; the memory belongs to the binding's caller.
 struct Matrix {
   const WeightFormat* format;
-  LinearTile linear;
+  const LinearKernels* kernels;
   const uint8_t* tiles;
   int64_t tile_bytes;
   int64_t rows;

@@ -91,11 +91,21 @@ def decode(format_name: str, image: Bytes, rows: int, cols: int) -> Floats:
 
 
 def multiply(
-    format_name: str, isa: str, image: Bytes, x: Floats, rows: int, *, rows_per_call: int = 8
+    format_name: str,
+    isa: str,
+    image: Bytes,
+    x: Floats,
+    rows: int,
+    *,
+    rows_per_call: int = 8,
+    expanded: bool = False,
 ) -> Floats:
-    """Return x (T, cols) @ weight.T as a step computes it: (T, rows)."""
+    """Return x (T, cols) @ weight.T as a step of few rows, or with `expanded` of many, computes it.
+
+    The result is (T, rows); an ISA without an expanded form takes the other.
+    """
     y = np.empty((x.shape[0], rows), dtype=np.float32)
-    _core.multiply(format_name, isa, image, x, y, rows_per_call)
+    _core.multiply(format_name, isa, image, x, y, rows_per_call, expanded)
     return y
 
 

@@ -140,3 +140,21 @@ def test_list_and_pull_find_the_model_that_is_there(
         "source": "disk",
         "size_bytes": 98_362_432,
     }
+
+
+def test_bench_measures_a_model_and_this_machine(smollm2: str, tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    options = ["--depths", "64,200", "--decode", "4", "--rows", "1,8", "--json", str(path)]
+    done = ellm("bench", "-m", smollm2, *options)
+    values = json.loads(path.read_text())
+    assert values["command"] == ["ellm", "bench", "-m", smollm2, *options]
+    assert values["read_bandwidth_gb_per_s"] > 0.5
+    assert [row["depth_tokens"] for row in values["rows"]] == [64, 200]
+    for row in values["rows"]:
+        # Weights of 96 MB, and 46 kB of float keys and values per token.
+        weights_bytes = row["bytes_per_token"] - 46080 * row["depth_tokens"]
+        assert 90_000_000 < weights_bytes < 98_362_432
+        assert list(row["step_ms_by_rows"]) == ["1", "8"]
+    assert re.search(
+        r"^ +64 +[\d,.]+ tok/s +[\d,.]+ tok/s .* GB/s +\d+% ", done.stdout, re.MULTILINE
+    )

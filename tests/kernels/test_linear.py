@@ -94,8 +94,10 @@ def test_every_isa_gives_the_scalar_bits(name, isa, rows, blocks):
     data, cols, rng = make(name, rows, blocks, seed=rows + blocks * 13)
     image = image_of(name, data, rows, cols)
     x = (rng.standard_normal((11, cols)) * 10 ** rng.uniform(-3, 3, (11, 1))).astype(np.float32)
+    expected = native.multiply(name, "scalar", image, x, rows)
+    np.testing.assert_array_equal(native.multiply(name, isa, image, x, rows), expected)
     np.testing.assert_array_equal(
-        native.multiply(name, isa, image, x, rows), native.multiply(name, "scalar", image, x, rows)
+        native.multiply(name, isa, image, x, rows, expanded=True), expected
     )
 
 
@@ -112,9 +114,10 @@ def test_rows_do_not_change_each_other(name, isa, rows_per_call):
     )
 
 
+@pytest.mark.parametrize("expanded", [False, True])
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", [name for name in FORMATS if INTEGER[name]])
-def test_extreme_activations_stay_exact(name, isa):
+def test_extreme_activations_stay_exact(name, isa, expanded):
     data, cols, _ = make(name, 16, 1, seed=9)
     image = image_of(name, data, 16, cols)
     x = np.zeros((4, cols), dtype=np.float32)
@@ -122,7 +125,7 @@ def test_extreme_activations_stay_exact(name, isa):
     x[2] = -3e-30
     x[3, ::2] = 127.0
     x[3, 1::2] = -127.0
-    y = native.multiply(name, isa, image, x, 16)
+    y = native.multiply(name, isa, image, x, 16, expanded=expanded)
     assert np.all(y[0] == 0)
     np.testing.assert_array_equal(y, native.multiply(name, "scalar", image, x, 16))
 

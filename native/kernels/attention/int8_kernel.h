@@ -1,9 +1,9 @@
 // Storing a block as int8 and attending to stored blocks; layout in int8_layout.h.
 //
-// A score is  scale_t * (q . code_t) + q . mean,  with q as two int8 terms (about 15 bits): the code's
-// rounding is then the only one that matters. Probabilities times the values' scales are rounded to
-// 8 bits per block. Integer sums are exact, float steps in one order: the laws of kernel.h hold.
-// Include after kernels/vector/<isa>.h and kernels/attention/kernel.h.
+// A score is  scale_t * (q . code_t) + q . mean,  with q in 16 bits: the code's rounding is then the only
+// one that matters. Probabilities times the values' scales are rounded to 8 bits per block. Integer sums
+// are exact, float steps in one order: the laws of kernel.h hold.
+// Include after kernels/vector/<isa>.h and kernels/attention/int8_dots_<isa>.h.
 #pragma once
 
 #include <cstdint>
@@ -88,39 +88,25 @@ void store_int8(const uint8_t* keys, const uint8_t* values, int head_dim, uint8_
   store_values(reinterpret_cast<const float*>(values), head_dim, block);
 }
 
-// A query as scale * (coarse + fine / 254).
-struct Int8Query {
-  float scale;
-  float fine_scale;
-  int32_t coarse_sum;
-  int32_t fine_sum;
-  int8_t coarse[kMaxInt8HeadDim];
-  int8_t fine[kMaxInt8HeadDim];
-};
+// 254 * 127: two int8 terms, coarse and fine, can spell it.
+inline constexpr float kLargestQueryCode = 32258.0f;
 
-inline void quantize_query(const float* q, int head_dim, Int8Query* out) {
+// Codes of a query; returns their unit.
+inline float quantize_query(const float* q, int head_dim, KeyQuery* query) {
   const int dim = padded_dim(head_dim);
   F32x16 range = zero();
   for (int i = 0; i < dim; i += 16) {
     range = max(range, magnitude(load_first(q + i, head_dim - i < 16 ? head_dim - i : 16)));
   }
   const float largest = reduce_max(range);
-  out->scale = largest / 127.0f;
-  out->fine_scale = out->scale / 254.0f;
-  const F32x16 inverse = codes_per_unit(set1(largest));
-  out->coarse_sum = 0;
-  out->fine_sum = 0;
+  const F32x16 inverse = set1(largest > kSmallestRange ? kLargestQueryCode / largest : 0.0f);
+  int16_t codes[kMaxInt8HeadDim];
   for (int i = 0; i < dim; i += 16) {
-    const F32x16 v = mul(load_first(q + i, head_dim - i < 16 ? head_dim - i : 16), inverse);
-    const F32x16 coarse = round_even(min(max(v, set1(-127.0f)), set1(127.0f)));
-    const F32x16 fine = mul(sub(v, coarse), set1(254.0f));
-    store_i8(out->coarse + i, coarse);
-    store_i8(out->fine + i, min(max(fine, set1(-127.0f)), set1(127.0f)));
-    for (int lane = 0; lane < 16; ++lane) {
-      out->coarse_sum += out->coarse[i + lane];
-      out->fine_sum += out->fine[i + lane];
-    }
+    const F32x16 code = mul(load_first(q + i, head_dim - i < 16 ? head_dim - i : 16), inverse);
+    store_i16(codes + i, min(max(code, set1(-kLargestQueryCode)), set1(kLargestQueryCode)));
   }
+  prepare(codes, dim, query);
+  return largest / kLargestQueryCode;
 }
 
 inline float dot_floats(const float* a, const float* b, int64_t size) {
@@ -133,37 +119,17 @@ inline float dot_floats(const float* a, const float* b, int64_t size) {
 }
 
 template <int kQueries>
-void score_int8_group(const AttentionArgs& args, const Int8Query* queries, const float* mean_scores,
-                      int block, int group) {
+void score_int8_group(const AttentionArgs& args, const KeyQuery* queries, const float* units,
+                      const float* mean_scores, int block, int group) {
   const int dim = padded_dim(args.head_dim);
   const uint8_t* high = args.k_blocks[block] + int64_t{group} * dim * 8;
-  const uint8_t* low = high + Int8Block::low_plane(dim);
-  I32x16 coarse[kQueries];
-  I32x16 fine[kQueries];
-  for (int j = 0; j < kQueries; ++j) {
-    // Codes are stored 128 too high.
-    coarse[j] = set1_i32(-128 * queries[j].coarse_sum);
-    fine[j] = set1_i32(-128 * queries[j].fine_sum);
-  }
-  for (int i = 0; i < dim; i += 8) {
-    const Bytes64 high_codes = load_bytes(high + i * 8);
-    const Bytes64 low_codes = load_bytes(low + i * 8);
-    const Bytes64 first = join_low_nibbles(high_codes, low_codes);
-    const Bytes64 second = join_high_nibbles(high_codes, low_codes);
-    for (int j = 0; j < kQueries; ++j) {
-      coarse[j] = dot_quads(coarse[j], first, broadcast_quad(queries[j].coarse + i));
-      coarse[j] = dot_quads(coarse[j], second, broadcast_quad(queries[j].coarse + i + 4));
-      fine[j] = dot_quads(fine[j], first, broadcast_quad(queries[j].fine + i));
-      fine[j] = dot_quads(fine[j], second, broadcast_quad(queries[j].fine + i + 4));
-    }
-  }
+  I32x16 sums[kQueries];
+  key_sums<kQueries>(high, high + Int8Block::low_plane(dim), dim, queries, sums);
   const float* scales = reinterpret_cast<const float*>(args.k_blocks[block] + Int8Block::key_scales(dim));
   const F32x16 scale = load(scales + group * 16);
   const int first_token = block * kBlockTokens + group * 16;
   for (int j = 0; j < kQueries; ++j) {
-    F32x16 product = mul(to_float(coarse[j]), set1(queries[j].scale));
-    product = fma(to_float(fine[j]), set1(queries[j].fine_scale), product);
-    const F32x16 score = fma(product, scale, set1(mean_scores[j]));
+    const F32x16 score = fma(mul(to_float(sums[j]), set1(units[j])), scale, set1(mean_scores[j]));
     store(args.scores + j * kSegmentTokens + first_token,
           mask_range(score, first_token, args.begin[j], args.end[j]));
   }
@@ -186,26 +152,16 @@ inline float weigh_tokens(const float* probabilities, const float* scales, int f
 }
 
 template <int kQueries, int kVectors>
-void weigh_int8_values(const AttentionArgs& args, int block, int vector, const uint8_t (*codes)[kBlockTokens],
+void weigh_int8_values(const AttentionArgs& args, int block, int vector, const ValueWeights* weights,
                        const float* units) {
   const int dim = padded_dim(args.head_dim);
   const uint8_t* values = args.k_blocks[block] + Int8Block::values(dim) + int64_t{vector} * 64;
-  I32x16 sum[kQueries][kVectors];
-  for (int j = 0; j < kQueries; ++j) {
-    for (int v = 0; v < kVectors; ++v) sum[j][v] = set1_i32(0);
-  }
-  for (int quad = 0; quad < kBlockTokens / 4; ++quad) {
-    Bytes64 value[kVectors];
-    for (int v = 0; v < kVectors; ++v) value[v] = load_bytes(values + (int64_t{quad} * (dim / 16) + v) * 64);
-    for (int j = 0; j < kQueries; ++j) {
-      const Bytes64 weight = broadcast_quad(codes[j] + quad * 4);
-      for (int v = 0; v < kVectors; ++v) sum[j][v] = dot_quads(sum[j][v], weight, value[v]);
-    }
-  }
+  I32x16 sums[kQueries][kVectors];
+  value_sums<kQueries, kVectors>(values, dim, weights, sums);
   for (int j = 0; j < kQueries; ++j) {
     for (int v = 0; v < kVectors; ++v) {
       float* out = args.out[j] + (vector + v) * 16;
-      store(out, fma(to_float(sum[j][v]), set1(units[j]), load(out)));
+      store(out, fma(to_float(sums[j][v]), set1(units[j]), load(out)));
     }
   }
 }
@@ -219,9 +175,10 @@ void attend_int8_queries(const AttentionArgs& args) {
     first = args.begin[j] < first ? args.begin[j] : first;
     last = args.end[j] > last ? args.end[j] : last;
   }
-  Int8Query queries[kQueries];
+  KeyQuery queries[kQueries];
+  float query_units[kQueries];
   for (int j = 0; j < kQueries; ++j) {
-    quantize_query(args.q[j], args.head_dim, &queries[j]);
+    query_units[j] = quantize_query(args.q[j], args.head_dim, &queries[j]);
     for (int i = 0; i < dim; i += 16) store(args.out[j] + i, zero());
   }
   const int first_group = first / 16;
@@ -232,7 +189,7 @@ void attend_int8_queries(const AttentionArgs& args) {
     float mean_scores[kQueries];
     for (int j = 0; j < kQueries; ++j) mean_scores[j] = dot_floats(args.q[j], mean, args.head_dim);
     for (; group < last_group && group / 4 == block; ++group) {
-      score_int8_group<kQueries>(args, queries, mean_scores, block, group % 4);
+      score_int8_group<kQueries>(args, queries, query_units, mean_scores, block, group % 4);
     }
   }
   for (int j = 0; j < kQueries; ++j) exponentiate(args, j, first_group * 16, last_group * 16);
@@ -240,18 +197,20 @@ void attend_int8_queries(const AttentionArgs& args) {
     const int from = block * 4 < first_group ? (first_group - block * 4) * 16 : 0;
     const int to = block * 4 + 4 > last_group ? (last_group - block * 4) * 16 : kBlockTokens;
     const float* scales = reinterpret_cast<const float*>(args.k_blocks[block] + Int8Block::value_scales(dim));
-    uint8_t codes[kQueries][kBlockTokens];
+    ValueWeights weights[kQueries];
     float units[kQueries];
     for (int j = 0; j < kQueries; ++j) {
       const float* probabilities = args.scores + j * kSegmentTokens + block * kBlockTokens;
-      units[j] = weigh_tokens(probabilities, scales, from, to, codes[j]);
+      uint8_t codes[kBlockTokens];
+      units[j] = weigh_tokens(probabilities, scales, from, to, codes);
+      prepare(codes, &weights[j]);
     }
     constexpr int kVectors = kQueries <= 4 ? 4 : 2;
     int vector = 0;
     for (; vector + kVectors <= dim / 16; vector += kVectors) {
-      weigh_int8_values<kQueries, kVectors>(args, block, vector, codes, units);
+      weigh_int8_values<kQueries, kVectors>(args, block, vector, weights, units);
     }
-    for (; vector < dim / 16; ++vector) weigh_int8_values<kQueries, 1>(args, block, vector, codes, units);
+    for (; vector < dim / 16; ++vector) weigh_int8_values<kQueries, 1>(args, block, vector, weights, units);
   }
 }
 

@@ -13,6 +13,6 @@ struct BF16 {
 
 }  // namespace
 
-extern const LinearTile kLinear_bf16_avx2 = float_linear<BF16>;
+extern const LinearKernels kLinear_bf16_avx2 = {float_linear<BF16>, nullptr, nullptr};
 
 }  // namespace ellm

@@ -17,6 +17,6 @@ struct BF16 {
 }  // namespace
 
 extern const WeightFormat kFormat_bf16 = float_format<BF16>();
-extern const LinearTile kLinear_bf16_scalar = float_linear<BF16>;
+extern const LinearKernels kLinear_bf16_scalar = {float_linear<BF16>, nullptr, nullptr};
 
 }  // namespace ellm

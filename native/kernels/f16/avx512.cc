@@ -13,6 +13,6 @@ struct F16 {
 
 }  // namespace
 
-extern const LinearTile kLinear_f16_avx512 = float_linear<F16>;
+extern const LinearKernels kLinear_f16_avx512 = {float_linear<F16>, nullptr, nullptr};
 
 }  // namespace ellm

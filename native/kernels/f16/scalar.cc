@@ -17,6 +17,6 @@ struct F16 {
 }  // namespace
 
 extern const WeightFormat kFormat_f16 = float_format<F16>();
-extern const LinearTile kLinear_f16_scalar = float_linear<F16>;
+extern const LinearKernels kLinear_f16_scalar = {float_linear<F16>, nullptr, nullptr};
 
 }  // namespace ellm

@@ -13,6 +13,6 @@ struct F32 {
 
 }  // namespace
 
-extern const LinearTile kLinear_f32_avx2 = float_linear<F32>;
+extern const LinearKernels kLinear_f32_avx2 = {float_linear<F32>, nullptr, nullptr};
 
 }  // namespace ellm

@@ -17,6 +17,6 @@ struct F32 {
 }  // namespace
 
 extern const WeightFormat kFormat_f32 = float_format<F32>();
-extern const LinearTile kLinear_f32_scalar = float_linear<F32>;
+extern const LinearKernels kLinear_f32_scalar = {float_linear<F32>, nullptr, nullptr};
 
 }  // namespace ellm

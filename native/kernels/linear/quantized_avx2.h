@@ -1,9 +1,13 @@
-// Integer formats on AVX2: a tile in two halves of 8 rows, `vpmaddubsw` for the dot products.
+// Integer formats on AVX2: the 16 lanes of a tile in two vectors, `vpmaddubsw` for the dot products.
 //
 // vpmaddubsw saturates at 16 bits: codes of up to 6 bits stay far below (63 * 127 * 2 = 16002); for
 // 8-bit codes the sign moves to the activation, so a pair is at most 128 * 127 * 2 = 32512.
-// A format `F` gives what quantized_avx512.h asks for, its scales for 8 lanes:
-//   scales(plane, group, half) -> {d, m}
+//
+// The same loop runs on packed tiles and on expanded ones. Many activation rows share the work of
+// expanding; a record of kExpandedGroupBytes per group of 32 columns then holds the codes as bytes
+// (vector q is quad q, as in quantized_layout.h), d and m of its 16 lanes and the sum of its weights.
+// A format `F` gives what quantized_avx512.h asks for, its scales for two vectors of 8 lanes:
+//   scales(plane, group) -> {d, m}
 #pragma once
 
 #include <immintrin.h>
@@ -17,11 +21,12 @@ namespace ellm {
 namespace {
 
 struct GroupScales {
-  __m256 d;
-  __m256 m;  // minimum, or with kHalfGroups the scale of the second half
+  __m256 d[2];
+  __m256 m[2];  // minimum, or with kHalfGroups the scale of the second half
 };
 
 inline __m256i load_256(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+inline __m256 load_8_floats(const uint8_t* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
 inline __m256 load_8_halves(const uint8_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -66,24 +71,25 @@ inline void unpack_quads(const uint8_t* low, const uint8_t* high, int z, int hal
   }
 }
 
-template <int kBits>
-inline __m256i dot_quads(__m256i sum, __m256i codes, const int8_t* q) {
+inline __m256i broadcast_quad(const int8_t* q) {
   int32_t quad;
   std::memcpy(&quad, q, sizeof quad);
-  const __m256i activations = _mm256_set1_epi32(quad);
-  const __m256i pairs =
-      kBits == 8 ? _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(activations, codes))
-                 : _mm256_maddubs_epi16(codes, activations);
+  return _mm256_set1_epi32(quad);
+}
+
+// Products of a quad of codes and activations, in pairs: 16 sums of 16 bits.
+template <int kBits>
+inline __m256i multiply_quad(__m256i codes, __m256i activations) {
+  return kBits == 8 ? _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(activations, codes))
+                    : _mm256_maddubs_epi16(codes, activations);
+}
+
+inline __m256i widen_pairs(__m256i sum, __m256i pairs) {
   return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-template <class F>
-inline __m256i offset_start(const int32_t* negative_sum) {
-  if constexpr (F::kOffset == 0 || F::kBits == 8) return _mm256_setzero_si256();
-  return _mm256_set1_epi32(*negative_sum * F::kOffset);
-}
-
-constexpr int8_t kOnes[4] = {1, 1, 1, 1};
+// Makes the compiler finish `v` before it goes on: gcc else puts additions off and spills their terms.
+inline void compute_here(__m256i& v) { asm volatile("" : "+x"(v)); }
 
 // The sum of a scale group's codes without their offset. Codes of up to 6 bits add up in bytes first
 // (8 * 31 and 4 * 63 fit): one dot product with ones per scale group instead of one per quad.
@@ -92,16 +98,18 @@ class CodeSum {
  public:
   void add(__m256i even, __m256i odd) {
     if constexpr (F::kBits == 8) {
-      sum_ = dot_quads<8>(dot_quads<8>(sum_, even, kOnes), odd, kOnes);
+      const __m256i ones = _mm256_set1_epi8(1);
+      sum_ = widen_pairs(widen_pairs(sum_, _mm256_maddubs_epi16(ones, even)), _mm256_maddubs_epi16(ones, odd));
     } else {
       sum_ = _mm256_add_epi8(sum_, _mm256_add_epi8(even, odd));
     }
   }
   // The sum, and a fresh start.
-  __m256i take() {
-    const __m256i total = F::kBits == 8 ? sum_ : dot_quads<F::kBits>(start(), sum_, kOnes);
+  __m256 take() {
+    const __m256i total =
+        F::kBits == 8 ? sum_ : widen_pairs(start(), _mm256_maddubs_epi16(sum_, _mm256_set1_epi8(1)));
     sum_ = _mm256_setzero_si256();
-    return total;
+    return _mm256_cvtepi32_ps(total);
   }
 
  private:
@@ -109,79 +117,197 @@ class CodeSum {
   __m256i sum_ = _mm256_setzero_si256();
 };
 
-template <class F, int kRows>
-void linear_half_tile(const LinearArgs& args, int half, int first_row) {
+// A group of a packed tile: codes are unpacked and summed as they are used.
+template <class F>
+class PackedGroup {
+ public:
   using Planes = CodePlanes<F::kBits>;
-  const int64_t groups = args.cols / kGroup;
-  const uint8_t* scale_plane = Planes::scales(args.tile, groups);
-  const int8_t* q[kRows];
-  const float* d[kRows];
-  __m256 sum[kRows];
-  for (int t = 0; t < kRows; ++t) {
-    q[t] = reinterpret_cast<const int8_t*>(args.quantized.data + (first_row + t) * args.quantized.row_bytes);
-    d[t] = reinterpret_cast<const float*>(q[t] + args.cols);
-    sum[t] = _mm256_setzero_ps();
+  PackedGroup(const uint8_t* tile, int64_t groups, int64_t group)
+      : low_(Planes::low(tile, group)),
+        high_(Planes::high(tile, groups, group)),
+        scales_(F::scales(Planes::scales(tile, groups), group)) {
+    prefetch_group<F::kBits>(low_, high_);
   }
-  const auto negative_sums = [&](int t) { return reinterpret_cast<const int32_t*>(d[t] + 3 * groups); };
-  for (int64_t g = 0; g < groups; ++g) {
-    const uint8_t* low = Planes::low(args.tile, g);
-    const uint8_t* high = Planes::high(args.tile, groups, g);
-    if (half == 0) prefetch_group<F::kBits>(low, high);
-    const GroupScales scales = F::scales(scale_plane, g, half);
-    __m256i dot[kRows];
-    for (int t = 0; t < kRows; ++t) {
-      dot[t] = offset_start<F>(F::kHalfGroups ? negative_sums(t) + groups + 2 * g : negative_sums(t) + g);
-    }
-    CodeSum<F> code_sum;
-    __m256 weight_sum = _mm256_setzero_ps();
-    for (int z = 0; z < 4; ++z) {
-      __m256i even, odd;
-      unpack_quads<F::kBits>(low, high, z, half, &even, &odd);
-      for (int t = 0; t < kRows; ++t) {
-        dot[t] = dot_quads<F::kBits>(dot[t], even, q[t] + g * kGroup + z * 8);
-        dot[t] = dot_quads<F::kBits>(dot[t], odd, q[t] + g * kGroup + z * 8 + 4);
-      }
-      code_sum.add(even, odd);
-      if (F::kHalfGroups && z == 1) {
-        weight_sum = _mm256_mul_ps(scales.d, _mm256_cvtepi32_ps(code_sum.take()));
-        for (int t = 0; t < kRows; ++t) {
-          const __m256 scale = _mm256_mul_ps(scales.d, _mm256_set1_ps(d[t][g]));
-          sum[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[t]), scale, sum[t]);
-          dot[t] = offset_start<F>(negative_sums(t) + groups + 2 * g + 1);
-        }
-      }
-    }
-    weight_sum = _mm256_fmadd_ps(F::kHalfGroups ? scales.m : scales.d, _mm256_cvtepi32_ps(code_sum.take()),
-                                 weight_sum);
-    if constexpr (F::kHasMin) weight_sum = _mm256_fmadd_ps(scales.m, _mm256_set1_ps(-32.0f), weight_sum);
-    for (int t = 0; t < kRows; ++t) {
-      const __m256 last = F::kHalfGroups ? scales.m : scales.d;
-      const __m256 scale = _mm256_mul_ps(last, _mm256_set1_ps(d[t][g]));
-      sum[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[t]), scale, sum[t]);
-      if constexpr (F::kHasMin) {
-        sum[t] = _mm256_fnmadd_ps(scales.m, _mm256_set1_ps(d[t][2 * groups + g]), sum[t]);
-      }
-      sum[t] = _mm256_fmadd_ps(weight_sum, _mm256_set1_ps(d[t][groups + g]), sum[t]);
+  void quads(int z, __m256i* even, __m256i* odd) {
+    for (int half = 0; half < 2; ++half) {
+      unpack_quads<F::kBits>(low_, high_, z, half, &even[half], &odd[half]);
+      code_sums_[half].add(even[half], odd[half]);
     }
   }
-  for (int t = 0; t < kRows; ++t) {
-    _mm256_storeu_ps(args.out + (first_row + t) * args.out_stride + half * 8, sum[t]);
+  // Scale of a scale group, whose codes have all been used.
+  __m256 end_part(int part, int half) {
+    const __m256 d = part == 0 ? scales_.d[half] : scales_.m[half];
+    weight_sums_[half] = _mm256_fmadd_ps(d, code_sums_[half].take(), weight_sums_[half]);
+    return d;
+  }
+  __m256 minimum(int half) const { return scales_.m[half]; }
+  __m256 weight_sum(int half) const {
+    if constexpr (F::kHasMin)
+      return _mm256_fmadd_ps(scales_.m[half], _mm256_set1_ps(-32.0f), weight_sums_[half]);
+    return weight_sums_[half];
+  }
+
+ private:
+  const uint8_t* low_;
+  const uint8_t* high_;
+  GroupScales scales_;
+  CodeSum<F> code_sums_[2];
+  __m256 weight_sums_[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+};
+
+class ExpandedGroup {
+ public:
+  ExpandedGroup(const uint8_t* tile, int64_t, int64_t group) : record_(tile + group * kExpandedGroupBytes) {}
+  void quads(int z, __m256i* even, __m256i* odd) const {
+    for (int half = 0; half < 2; ++half) {
+      even[half] = load_256(record_ + z * 128 + half * 32);
+      odd[half] = load_256(record_ + z * 128 + 64 + half * 32);
+    }
+  }
+  __m256 end_part(int part, int half) const { return load_8_floats(record_ + 512 + part * 64 + half * 32); }
+  __m256 minimum(int half) const { return load_8_floats(record_ + 576 + half * 32); }
+  __m256 weight_sum(int half) const { return load_8_floats(record_ + 640 + half * 32); }
+
+ private:
+  const uint8_t* record_;
+};
+
+// Codes of up to 4 bits: eight pairs of products add up in 16 bits (8 * 2 * 15 * 127); else two at most.
+template <int kBits, int kRows>
+inline void add_products(const __m256i* even, const __m256i* odd, const int8_t* const* q, int64_t column,
+                         __m256i (*sum)[2]) {
+  if constexpr (kBits == 4) {
+    for (int t = 0; t < kRows; ++t) {
+      const __m256i quad = broadcast_quad(q[t] + column);
+      for (int half = 0; half < 2; ++half) {
+        sum[t][half] = _mm256_add_epi16(sum[t][half], multiply_quad<kBits>(even[half], quad));
+        compute_here(sum[t][half]);
+      }
+    }
+    for (int t = 0; t < kRows; ++t) {
+      const __m256i quad = broadcast_quad(q[t] + column + 4);
+      for (int half = 0; half < 2; ++half) {
+        sum[t][half] = _mm256_add_epi16(sum[t][half], multiply_quad<kBits>(odd[half], quad));
+        compute_here(sum[t][half]);
+      }
+    }
+  } else {
+    for (int t = 0; t < kRows; ++t) {
+      const __m256i first = broadcast_quad(q[t] + column);
+      const __m256i second = broadcast_quad(q[t] + column + 4);
+      for (int half = 0; half < 2; ++half) {
+        const __m256i a = multiply_quad<kBits>(even[half], first);
+        const __m256i b = multiply_quad<kBits>(odd[half], second);
+        sum[t][half] = kBits == 8 ? widen_pairs(widen_pairs(sum[t][half], a), b)
+                                  : widen_pairs(sum[t][half], _mm256_add_epi16(a, b));
+        compute_here(sum[t][half]);
+      }
+    }
   }
 }
 
-// Four activation rows at a time: 4 integer and 4 float sums leave registers for unpacking.
-template <class F>
-void quantized_linear(const LinearArgs& args) {
-  for (int half = 0; half < 2; ++half) {
-    for (int first = 0; first < args.rows; first += 4) {
-      switch (args.rows - first) {
-        case 1: linear_half_tile<F, 1>(args, half, first); break;
-        case 2: linear_half_tile<F, 2>(args, half, first); break;
-        case 3: linear_half_tile<F, 3>(args, half, first); break;
-        default: linear_half_tile<F, 4>(args, half, first); break;
+template <class F, class Group, int kRows>
+void linear_rows(const LinearArgs& args, int first_row) {
+  constexpr int kParts = F::kHalfGroups ? 2 : 1;
+  const int64_t groups = args.cols / kGroup;
+  const int8_t* q[kRows];
+  const float* d[kRows];
+  __m256 sum[kRows][2];
+  for (int t = 0; t < kRows; ++t) {
+    q[t] = reinterpret_cast<const int8_t*>(args.quantized.data + (first_row + t) * args.quantized.row_bytes);
+    d[t] = reinterpret_cast<const float*>(q[t] + args.cols);
+    sum[t][0] = sum[t][1] = _mm256_setzero_ps();
+  }
+  for (int64_t g = 0; g < groups; ++g) {
+    Group group(args.tile, groups, g);
+#pragma GCC unroll 2
+    for (int part = 0; part < kParts; ++part) {
+      __m256i dot[kRows][2];
+      for (int t = 0; t < kRows; ++t) dot[t][0] = dot[t][1] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+      for (int z = 4 / kParts * part; z < 4 / kParts * (part + 1); ++z) {
+        __m256i even[2], odd[2];
+        group.quads(z, even, odd);
+        add_products<F::kBits, kRows>(even, odd, q, g * kGroup + z * 8, dot);
+      }
+      const __m256 scale[2] = {group.end_part(part, 0), group.end_part(part, 1)};
+      for (int t = 0; t < kRows; ++t) {
+        const __m256 activation_scale = _mm256_set1_ps(d[t][g]);
+        for (int half = 0; half < 2; ++half) {
+          __m256i total = F::kBits == 4 ? widen_pairs(_mm256_setzero_si256(), dot[t][half]) : dot[t][half];
+          if constexpr (F::kOffset != 0 && F::kBits != 8) {
+            // Minus the sum of the activations, once per scale group.
+            const int32_t* negative = reinterpret_cast<const int32_t*>(d[t] + 3 * groups);
+            const int32_t start = F::kHalfGroups ? negative[groups + 2 * g + part] : negative[g];
+            total = _mm256_add_epi32(total, _mm256_set1_epi32(start * F::kOffset));
+          }
+          sum[t][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(total),
+                                         _mm256_mul_ps(scale[half], activation_scale), sum[t][half]);
+        }
+      }
+    }
+    for (int t = 0; t < kRows; ++t) {
+      const __m256 centre = _mm256_set1_ps(d[t][groups + g]);
+      const __m256 scaled_sum = _mm256_set1_ps(F::kHasMin ? d[t][2 * groups + g] : 0.0f);
+      for (int half = 0; half < 2; ++half) {
+        if constexpr (F::kHasMin) {
+          sum[t][half] = _mm256_fnmadd_ps(group.minimum(half), scaled_sum, sum[t][half]);
+        }
+        sum[t][half] = _mm256_fmadd_ps(group.weight_sum(half), centre, sum[t][half]);
       }
     }
   }
+  for (int t = 0; t < kRows; ++t) {
+    float* const out = args.out + (first_row + t) * args.out_stride;
+    _mm256_storeu_ps(out, sum[t][0]);
+    _mm256_storeu_ps(out + 8, sum[t][1]);
+  }
+}
+
+// Four activation rows at a time: their integer sums fill half of the registers.
+template <class F, class Group>
+void quantized_linear(const LinearArgs& args) {
+  for (int first = 0; first < args.rows; first += 4) {
+    switch (args.rows - first) {
+      case 1: linear_rows<F, Group, 1>(args, first); break;
+      case 2: linear_rows<F, Group, 2>(args, first); break;
+      case 3: linear_rows<F, Group, 3>(args, first); break;
+      default: linear_rows<F, Group, 4>(args, first); break;
+    }
+  }
+}
+
+template <class F>
+void expand_tile(const uint8_t* tile, int64_t cols, uint8_t* out) {
+  constexpr int kParts = F::kHalfGroups ? 2 : 1;
+  const int64_t groups = cols / kGroup;
+  for (int64_t g = 0; g < groups; ++g) {
+    PackedGroup<F> group(tile, groups, g);
+    uint8_t* const record = out + g * kExpandedGroupBytes;
+    const auto store_floats = [&](int place, int half, __m256 v) {
+      _mm256_storeu_ps(reinterpret_cast<float*>(record + 512 + place * 64 + half * 32), v);
+    };
+    for (int part = 0; part < kParts; ++part) {
+      for (int z = 4 / kParts * part; z < 4 / kParts * (part + 1); ++z) {
+        __m256i even[2], odd[2];
+        group.quads(z, even, odd);
+        for (int half = 0; half < 2; ++half) {
+          _mm256_storeu_si256(reinterpret_cast<__m256i*>(record + z * 128 + half * 32), even[half]);
+          _mm256_storeu_si256(reinterpret_cast<__m256i*>(record + z * 128 + 64 + half * 32), odd[half]);
+        }
+      }
+      for (int half = 0; half < 2; ++half) store_floats(part, half, group.end_part(part, half));
+    }
+    for (int half = 0; half < 2; ++half) {
+      if constexpr (F::kHasMin) store_floats(1, half, group.minimum(half));
+      store_floats(2, half, group.weight_sum(half));
+    }
+  }
+}
+
+template <class F>
+constexpr LinearKernels quantized_kernels() {
+  return {quantized_linear<F, PackedGroup<F>>, expand_tile<F>, quantized_linear<F, ExpandedGroup>};
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Loading 8 lanes of scales from the planes described in {simple,super}_scales_scalar.h.
+// Loading a group's scales from the planes described in {simple,super}_scales_scalar.h.
 #pragma once
 
 #include "kernels/linear/quantized_avx2.h"
@@ -9,8 +9,10 @@ namespace {
 struct SimpleScales {
   static constexpr bool kHasMin = false;
   static constexpr bool kHalfGroups = false;
-  static GroupScales scales(const uint8_t* plane, int64_t group, int half) {
-    return {load_8_halves(plane + group * 32 + half * 16), _mm256_setzero_ps()};
+  static GroupScales scales(const uint8_t* plane, int64_t group) {
+    const uint8_t* p = plane + group * 32;
+    const __m256 none = _mm256_setzero_ps();
+    return {{load_8_halves(p), load_8_halves(p + 16)}, {none, none}};
   }
 };
 
@@ -18,32 +20,32 @@ struct SimpleScalesWithMin {
   static constexpr bool kHasMin = true;
   static constexpr bool kHalfGroups = false;
   static constexpr int kOffset = 0;
-  static GroupScales scales(const uint8_t* plane, int64_t group, int half) {
-    const uint8_t* p = plane + group * 64 + half * 16;
-    return {load_8_halves(p), load_8_halves(p + 32)};
+  static GroupScales scales(const uint8_t* plane, int64_t group) {
+    const uint8_t* p = plane + group * 64;
+    return {{load_8_halves(p), load_8_halves(p + 16)}, {load_8_halves(p + 32), load_8_halves(p + 48)}};
   }
 };
 
-inline __m256i load_8_bytes(const uint8_t* p) {
-  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-}
+inline __m256 bytes_to_floats(__m128i bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)); }
 
 struct SuperScales {
   static constexpr bool kHasMin = true;
   static constexpr bool kHalfGroups = false;
   static constexpr int kOffset = 0;
-  static GroupScales scales(const uint8_t* plane, int64_t group, int half) {
+  static GroupScales scales(const uint8_t* plane, int64_t group) {
     const uint8_t* p = plane + group / 8 * 256;
-    const int part = static_cast<int>(group % 8);
-    const __m256i low = load_8_bytes(p + 64 + part * 16 + half * 8);
-    const __m256i high =
-        _mm256_srl_epi32(load_8_bytes(p + 192 + part / 2 * 16 + half * 8), _mm_cvtsi32_si128(part % 2 * 4));
-    const __m256i scale = _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(15)),
-                                          _mm256_slli_epi32(_mm256_and_si256(high, _mm256_set1_epi32(3)), 4));
-    const __m256i minimum = _mm256_or_si256(
-        _mm256_srli_epi32(low, 4), _mm256_slli_epi32(_mm256_and_si256(high, _mm256_set1_epi32(12)), 2));
-    return {_mm256_mul_ps(load_8_halves(p + half * 16), _mm256_cvtepi32_ps(scale)),
-            _mm256_mul_ps(load_8_halves(p + 32 + half * 16), _mm256_cvtepi32_ps(minimum))};
+    const int64_t part = group % 8;
+    const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 64 + part * 16));
+    const __m128i pairs = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 192 + part / 2 * 16));
+    const __m128i high = _mm_srl_epi16(pairs, _mm_cvtsi32_si128(static_cast<int>(part % 2 * 4)));
+    const __m128i scale = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)),
+                                       _mm_slli_epi16(_mm_and_si128(high, _mm_set1_epi8(3)), 4));
+    const __m128i minimum = _mm_or_si128(_mm_and_si128(_mm_srli_epi16(low, 4), _mm_set1_epi8(15)),
+                                         _mm_slli_epi16(_mm_and_si128(high, _mm_set1_epi8(12)), 2));
+    return {{_mm256_mul_ps(load_8_halves(p), bytes_to_floats(scale)),
+             _mm256_mul_ps(load_8_halves(p + 16), bytes_to_floats(_mm_srli_si128(scale, 8)))},
+            {_mm256_mul_ps(load_8_halves(p + 32), bytes_to_floats(minimum)),
+             _mm256_mul_ps(load_8_halves(p + 48), bytes_to_floats(_mm_srli_si128(minimum, 8)))}};
   }
 };
 

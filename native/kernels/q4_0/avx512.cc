@@ -11,6 +11,6 @@ struct Q4_0 : SimpleScales {
 
 }  // namespace
 
-extern const LinearTile kLinear_q4_0_avx512 = quantized_linear<Q4_0>;
+extern const LinearKernels kLinear_q4_0_avx512 = {quantized_linear<Q4_0>, nullptr, nullptr};
 
 }  // namespace ellm

@@ -18,6 +18,6 @@ struct Q4_0 : SimpleScales {
 }  // namespace
 
 extern const WeightFormat kFormat_q4_0 = quantized_format<Q4_0>();
-extern const LinearTile kLinear_q4_0_scalar = quantized_linear<Q4_0>;
+extern const LinearKernels kLinear_q4_0_scalar = {quantized_linear<Q4_0>, nullptr, nullptr};
 
 }  // namespace ellm

@@ -10,6 +10,6 @@ struct Q4_1 : SimpleScalesWithMin {
 
 }  // namespace
 
-extern const LinearTile kLinear_q4_1_avx512 = quantized_linear<Q4_1>;
+extern const LinearKernels kLinear_q4_1_avx512 = {quantized_linear<Q4_1>, nullptr, nullptr};
 
 }  // namespace ellm

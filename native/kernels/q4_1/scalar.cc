@@ -17,6 +17,6 @@ struct Q4_1 : SimpleScalesWithMin {
 }  // namespace
 
 extern const WeightFormat kFormat_q4_1 = quantized_format<Q4_1>();
-extern const LinearTile kLinear_q4_1_scalar = quantized_linear<Q4_1>;
+extern const LinearKernels kLinear_q4_1_scalar = {quantized_linear<Q4_1>, nullptr, nullptr};
 
 }  // namespace ellm

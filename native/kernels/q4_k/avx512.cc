@@ -10,6 +10,6 @@ struct Q4_K : SuperScales {
 
 }  // namespace
 
-extern const LinearTile kLinear_q4_k_avx512 = quantized_linear<Q4_K>;
+extern const LinearKernels kLinear_q4_k_avx512 = {quantized_linear<Q4_K>, nullptr, nullptr};
 
 }  // namespace ellm

@@ -23,6 +23,6 @@ struct Q4_K : SuperScales {
 }  // namespace
 
 extern const WeightFormat kFormat_q4_k = quantized_format<Q4_K>();
-extern const LinearTile kLinear_q4_k_scalar = quantized_linear<Q4_K>;
+extern const LinearKernels kLinear_q4_k_scalar = {quantized_linear<Q4_K>, nullptr, nullptr};
 
 }  // namespace ellm

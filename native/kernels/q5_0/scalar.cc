@@ -18,6 +18,6 @@ struct Q5_0 : SimpleScales {
 }  // namespace
 
 extern const WeightFormat kFormat_q5_0 = quantized_format<Q5_0>();
-extern const LinearTile kLinear_q5_0_scalar = quantized_linear<Q5_0>;
+extern const LinearKernels kLinear_q5_0_scalar = {quantized_linear<Q5_0>, nullptr, nullptr};
 
 }  // namespace ellm

@@ -10,6 +10,6 @@ struct Q5_1 : SimpleScalesWithMin {
 
 }  // namespace
 
-extern const LinearTile kLinear_q5_1_avx512 = quantized_linear<Q5_1>;
+extern const LinearKernels kLinear_q5_1_avx512 = {quantized_linear<Q5_1>, nullptr, nullptr};
 
 }  // namespace ellm

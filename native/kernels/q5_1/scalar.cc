@@ -17,6 +17,6 @@ struct Q5_1 : SimpleScalesWithMin {
 }  // namespace
 
 extern const WeightFormat kFormat_q5_1 = quantized_format<Q5_1>();
-extern const LinearTile kLinear_q5_1_scalar = quantized_linear<Q5_1>;
+extern const LinearKernels kLinear_q5_1_scalar = {quantized_linear<Q5_1>, nullptr, nullptr};
 
 }  // namespace ellm

@@ -10,6 +10,6 @@ struct Q5_K : SuperScales {
 
 }  // namespace
 
-extern const LinearTile kLinear_q5_k_avx512 = quantized_linear<Q5_K>;
+extern const LinearKernels kLinear_q5_k_avx512 = {quantized_linear<Q5_K>, nullptr, nullptr};
 
 }  // namespace ellm

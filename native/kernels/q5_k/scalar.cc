@@ -26,6 +26,6 @@ struct Q5_K : SuperScales {
 }  // namespace
 
 extern const WeightFormat kFormat_q5_k = quantized_format<Q5_K>();
-extern const LinearTile kLinear_q5_k_scalar = quantized_linear<Q5_K>;
+extern const LinearKernels kLinear_q5_k_scalar = {quantized_linear<Q5_K>, nullptr, nullptr};
 
 }  // namespace ellm

@@ -14,16 +14,17 @@ struct Q6_K {
   static constexpr bool kHasMin = false;
   static constexpr bool kHalfGroups = true;
 
-  static GroupScales scales(const uint8_t* plane, int64_t group, int half) {
+  static GroupScales scales(const uint8_t* plane, int64_t group) {
     const uint8_t* p = plane + group / 8 * 288;
-    const uint8_t* codes = p + 32 + group % 8 * 32 + half * 8;
-    const __m256 d = load_8_halves(p + half * 16);
-    return {_mm256_mul_ps(d, load_8_int8(codes)), _mm256_mul_ps(d, load_8_int8(codes + 16))};
+    const uint8_t* codes = p + 32 + group % 8 * 32;
+    const __m256 d[2] = {load_8_halves(p), load_8_halves(p + 16)};
+    return {{_mm256_mul_ps(d[0], load_8_int8(codes)), _mm256_mul_ps(d[1], load_8_int8(codes + 8))},
+            {_mm256_mul_ps(d[0], load_8_int8(codes + 16)), _mm256_mul_ps(d[1], load_8_int8(codes + 24))}};
   }
 };
 
 }  // namespace
 
-extern const LinearTile kLinear_q6_k_avx2 = quantized_linear<Q6_K>;
+extern const LinearKernels kLinear_q6_k_avx2 = quantized_kernels<Q6_K>();
 
 }  // namespace ellm

@@ -21,6 +21,6 @@ struct Q6_K {
 
 }  // namespace
 
-extern const LinearTile kLinear_q6_k_avx512 = quantized_linear<Q6_K>;
+extern const LinearKernels kLinear_q6_k_avx512 = {quantized_linear<Q6_K>, nullptr, nullptr};
 
 }  // namespace ellm

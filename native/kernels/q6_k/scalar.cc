@@ -48,6 +48,6 @@ struct Q6_K {
 }  // namespace
 
 extern const WeightFormat kFormat_q6_k = quantized_format<Q6_K>();
-extern const LinearTile kLinear_q6_k_scalar = quantized_linear<Q6_K>;
+extern const LinearKernels kLinear_q6_k_scalar = {quantized_linear<Q6_K>, nullptr, nullptr};
 
 }  // namespace ellm

@@ -11,6 +11,6 @@ struct Q8_0 : SimpleScales {
 
 }  // namespace
 
-extern const LinearTile kLinear_q8_0_avx512 = quantized_linear<Q8_0>;
+extern const LinearKernels kLinear_q8_0_avx512 = {quantized_linear<Q8_0>, nullptr, nullptr};
 
 }  // namespace ellm

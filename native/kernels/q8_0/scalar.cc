@@ -20,6 +20,6 @@ struct Q8_0 : SimpleScales {
 }  // namespace
 
 extern const WeightFormat kFormat_q8_0 = quantized_format<Q8_0>();
-extern const LinearTile kLinear_q8_0_scalar = quantized_linear<Q8_0>;
+extern const LinearKernels kLinear_q8_0_scalar = {quantized_linear<Q8_0>, nullptr, nullptr};
 
 }  // namespace ellm

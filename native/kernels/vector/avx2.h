@@ -89,6 +89,10 @@ inline void store_i8(int8_t* p, F32x16 v) {
   const __m128i words_hi = _mm_packs_epi32(_mm256_castsi256_si128(hi), _mm256_extracti128_si256(hi, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words_lo, words_hi));
 }
+inline void store_i16(int16_t* p, F32x16 v) {
+  const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(v.lo), _mm256_cvtps_epi32(v.hi));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, 0xD8));
+}
 inline __m128i narrow_f16(__m256 v) {
   // Operand order keeps a NaN a NaN, as scalar.h does.
   const __m256 clamped = _mm256_max_ps(_mm256_set1_ps(-65504.0f), _mm256_min_ps(_mm256_set1_ps(65504.0f), v));
@@ -99,46 +103,10 @@ inline void store_f16(uint16_t* p, F32x16 v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), narrow_f16(v.hi));
 }
 
-struct Bytes64 {
-  __m256i lo, hi;
-};
 struct I32x16 {
   __m256i lo, hi;
 };
 
-inline I32x16 set1_i32(int32_t value) { return {_mm256_set1_epi32(value), _mm256_set1_epi32(value)}; }
-inline Bytes64 load_bytes(const uint8_t* p) {
-  const __m256i* vectors = reinterpret_cast<const __m256i*>(p);
-  return {_mm256_loadu_si256(vectors), _mm256_loadu_si256(vectors + 1)};
-}
-inline Bytes64 broadcast_quad(const void* p) {
-  int32_t quad;
-  __builtin_memcpy(&quad, p, sizeof quad);
-  return {_mm256_set1_epi32(quad), _mm256_set1_epi32(quad)};
-}
-inline __m256i mux_nibbles(__m256i high, __m256i low) {
-  const __m256i mask = _mm256_set1_epi8(-16);
-  return _mm256_or_si256(_mm256_and_si256(mask, high), _mm256_andnot_si256(mask, low));
-}
-inline Bytes64 join_low_nibbles(Bytes64 high, Bytes64 low) {
-  return {mux_nibbles(_mm256_slli_epi16(high.lo, 4), low.lo),
-          mux_nibbles(_mm256_slli_epi16(high.hi, 4), low.hi)};
-}
-inline Bytes64 join_high_nibbles(Bytes64 high, Bytes64 low) {
-  return {mux_nibbles(high.lo, _mm256_srli_epi16(low.lo, 4)),
-          mux_nibbles(high.hi, _mm256_srli_epi16(low.hi, 4))};
-}
-// In 16-bit products of even and odd bytes: vpmaddubsw would saturate for unsigned bytes over 127.
-inline __m256i dot_quads_half(__m256i sum, __m256i u, __m256i s) {
-  const __m256i u_even = _mm256_and_si256(u, _mm256_set1_epi16(255));
-  const __m256i s_even = _mm256_srai_epi16(_mm256_slli_epi16(s, 8), 8);
-  const __m256i even = _mm256_madd_epi16(u_even, s_even);
-  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(u, 8), _mm256_srai_epi16(s, 8));
-  return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
-}
-inline I32x16 dot_quads(I32x16 sum, Bytes64 u, Bytes64 s) {
-  return {dot_quads_half(sum.lo, u.lo, s.lo), dot_quads_half(sum.hi, u.hi, s.hi)};
-}
 inline F32x16 to_float(I32x16 v) { return {_mm256_cvtepi32_ps(v.lo), _mm256_cvtepi32_ps(v.hi)}; }
 inline void store_u8(uint8_t* p, F32x16 v) {
   const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(v.lo), _mm256_cvtps_epi32(v.hi));

@@ -63,6 +63,9 @@ inline float reduce_max(F32x16 v) { return _mm512_reduce_max_ps(v); }
 inline void store_i8(int8_t* p, F32x16 v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
 }
+inline void store_i16(int16_t* p, F32x16 v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(v)));
+}
 inline void store_f16(uint16_t* p, F32x16 v) {
   // min keeps a NaN only as its second operand; order chosen as in scalar.h: NaN stays NaN.
   const F32x16 largest = set1(65504.0f);
@@ -71,24 +74,8 @@ inline void store_f16(uint16_t* p, F32x16 v) {
                       _mm512_cvtps_ph(clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-using Bytes64 = __m512i;
 using I32x16 = __m512i;
 
-inline I32x16 set1_i32(int32_t value) { return _mm512_set1_epi32(value); }
-inline Bytes64 load_bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
-inline Bytes64 broadcast_quad(const void* p) {
-  int32_t quad;
-  __builtin_memcpy(&quad, p, sizeof quad);
-  return _mm512_set1_epi32(quad);
-}
-// 0xE4 selects bits of `high` where the mask (third operand) is set, else of `low`: a mux.
-inline Bytes64 join_low_nibbles(Bytes64 high, Bytes64 low) {
-  return _mm512_ternarylogic_epi32(_mm512_slli_epi16(high, 4), low, _mm512_set1_epi8(-16), 0xE4);
-}
-inline Bytes64 join_high_nibbles(Bytes64 high, Bytes64 low) {
-  return _mm512_ternarylogic_epi32(high, _mm512_srli_epi16(low, 4), _mm512_set1_epi8(-16), 0xE4);
-}
-inline I32x16 dot_quads(I32x16 sum, Bytes64 u, Bytes64 s) { return _mm512_dpbusd_epi32(sum, u, s); }
 inline F32x16 to_float(I32x16 v) { return _mm512_cvtepi32_ps(v); }
 inline void store_u8(uint8_t* p, F32x16 v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(v)));

@@ -115,48 +115,18 @@ inline float reduce_max(F32x16 v) {
 inline void store_i8(int8_t* p, F32x16 v) {
   for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(std::nearbyintf(v.lane[i]));
 }
+// Nearest even, |v| <= 32767.
+inline void store_i16(int16_t* p, F32x16 v) {
+  for (int i = 0; i < 16; ++i) p[i] = static_cast<int16_t>(std::nearbyintf(v.lane[i]));
+}
 inline void store_f16(uint16_t* p, F32x16 v) {
   for (int i = 0; i < 16; ++i) p[i] = float_to_f16_saturating(v.lane[i]);
 }
 
-// 64 bytes, four for each of 16 lanes.
-struct Bytes64 {
-  uint8_t byte[64];
-};
 struct I32x16 {
   int32_t lane[16];
 };
 
-inline I32x16 set1_i32(int32_t value) {
-  I32x16 r;
-  for (int32_t& lane : r.lane) lane = value;
-  return r;
-}
-inline Bytes64 load_bytes(const uint8_t* p) {
-  Bytes64 r;
-  std::memcpy(r.byte, p, sizeof r.byte);
-  return r;
-}
-// The same four bytes in every lane.
-inline Bytes64 broadcast_quad(const void* p) {
-  Bytes64 r;
-  for (int i = 0; i < 16; ++i) std::memcpy(r.byte + 4 * i, p, 4);
-  return r;
-}
-// Unsigned bytes whose high nibbles are the low (or high) nibbles of `high`, low nibbles those of `low`.
-inline Bytes64 join_low_nibbles(Bytes64 high, Bytes64 low) {
-  for (int i = 0; i < 64; ++i) high.byte[i] = static_cast<uint8_t>(high.byte[i] << 4 | (low.byte[i] & 15));
-  return high;
-}
-inline Bytes64 join_high_nibbles(Bytes64 high, Bytes64 low) {
-  for (int i = 0; i < 64; ++i) high.byte[i] = static_cast<uint8_t>((high.byte[i] & 0xf0) | low.byte[i] >> 4);
-  return high;
-}
-// sum + the lane's four products of unsigned and signed bytes.
-inline I32x16 dot_quads(I32x16 sum, Bytes64 u, Bytes64 s) {
-  for (int i = 0; i < 64; ++i) sum.lane[i / 4] += u.byte[i] * static_cast<int8_t>(s.byte[i]);
-  return sum;
-}
 inline F32x16 to_float(I32x16 v) {
   F32x16 r;
   for (int i = 0; i < 16; ++i) r.lane[i] = static_cast<float>(v.lane[i]);

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ellm import __version__
-from ellm.cli.commands import ask, list_models, pull, run, show
+from ellm.cli.commands import ask, bench, list_models, pull, run, show
 
 app = typer.Typer(
     add_completion=False,
@@ -22,6 +22,7 @@ app.command("run")(run.run)
 app.command("pull")(pull.pull)
 app.command("list")(list_models.list_models)
 app.command("show")(show.show)
+app.command("bench")(bench.bench)
 
 
 def _print_version(wanted: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ellm.cli.console import Console
 from ellm.cli.interrupt import call_interruptibly
@@ -18,11 +18,14 @@ from ellm.units import format_bytes
 if TYPE_CHECKING:
     from ellm import LLM
     from ellm.cli.options import GenerationOptions
+    from ellm.config.engine import EngineConfig
     from ellm.engine.loading import OpenedModel
+    from ellm.engine.parts import LoadedModel
     from ellm.formats.gguf import GgufFile
     from ellm.tokenizers.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +75,32 @@ def load_engine(
     """Return the loaded model, with a progress line while its weights are prepared."""
     from ellm import LLM
 
+    return _with_progress(
+        console,
+        lambda progress: LLM(
+            source,
+            threads=options.threads,
+            context_tokens=context_tokens,
+            kv_type=options.kv_type,
+            rows_per_chunk=options.rows_per_chunk,
+            mmap=not options.no_mmap,
+            load_progress=progress,
+        ),
+    )
+
+
+def load_parts(source: OpenedModel | Path, options: EngineConfig, console: Console) -> LoadedModel:
+    """Return what an engine is made of, loaded as `load_engine` does."""
+    from ellm.engine.loading import load_model
+
+    model = str(source) if isinstance(source, Path) else source
+    return _with_progress(console, lambda progress: load_model(model, options, progress))
+
+
+def _with_progress(console: Console, load: Callable[[Progress], T]) -> T:
     line = console.progress("loading the model")
     try:
-        return call_interruptibly(
-            lambda: LLM(
-                source,
-                threads=options.threads,
-                context_tokens=context_tokens,
-                kv_type=options.kv_type,
-                rows_per_chunk=options.rows_per_chunk,
-                mmap=not options.no_mmap,
-                load_progress=_bytes_shown_by(line.update),
-            )
-        )
+        return call_interruptibly(lambda: load(_bytes_shown_by(line.update)))
     finally:
         line.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -30,6 +31,26 @@ def within(
         return value
 
     return check
+
+
+def integers(minimum: int, maximum: int) -> Callable[[list[str] | None], list[str] | None]:
+    """Return a check of lists of whole numbers in minimum..maximum; `parse_integers` reads them."""
+
+    def check(values: list[str] | None) -> list[str] | None:
+        for word in _words(values):
+            # Ten digits hold every int32, and int() refuses thousands with a message of its own.
+            if not re.fullmatch(r"[0-9]{1,10}", word) or not minimum <= int(word) <= maximum:
+                raise typer.BadParameter(
+                    f"{word!r} is not a whole number from {minimum} to {maximum}"
+                )
+        return values
+
+    return check
+
+
+def parse_integers(values: list[str]) -> tuple[int, ...]:
+    """Return the numbers of lists such as "512,4096", ascending and each once."""
+    return tuple(sorted({int(word) for word in _words(values)}))
 
 
 def kv_type(value: str) -> str:
@@ -75,3 +96,7 @@ def parse_logit_bias(values: list[str]) -> dict[int, float]:
             )
         biases[key] = value
     return biases
+
+
+def _words(values: list[str] | None) -> list[str]:
+    return re.split(r"\s*,\s*|\s+", ",".join(values).strip()) if values else []

@@ -76,7 +76,7 @@ def show_answer(
     line = console.progress("reading")
 
     def progress(step: PromptProgress) -> None:
-        line.update(step.done_tokens, step.total_tokens, _reading(step))
+        line.update(step.done_tokens, step.total_tokens, reading_detail(step))
 
     text, finish_reason, stats = "", "abort", None
     chunks = stream_interruptibly(
@@ -94,6 +94,14 @@ def show_answer(
     _finish(console, text, finish_reason, stats, with_stats=with_stats, extra=extra)
     if finish_reason == "abort":
         raise AbortedError("the answer was stopped before its end")
+
+
+def reading_detail(step: PromptProgress) -> str:
+    """Return how far a prompt was read, how fast, and how long the rest will take."""
+    return (
+        f"{format_count(step.done_tokens)} of {format_count(step.total_tokens)} tokens, "
+        f"{step.tokens_per_second:.0f} tok/s, {format_duration(step.seconds_left)} left"
+    )
 
 
 def _fitting(prompt_tokens: int, plan: ContextPlan, context_length: int) -> str:
@@ -120,10 +128,3 @@ def _finish(
         )
     elif with_stats and console.talks and stats is not None:
         console.note("\n" + stats_block(stats, finish_reason))
-
-
-def _reading(step: PromptProgress) -> str:
-    return (
-        f"{format_count(step.done_tokens)} of {format_count(step.total_tokens)} tokens, "
-        f"{step.tokens_per_second:.0f} tok/s, {format_duration(step.seconds_left)} left"
-    )

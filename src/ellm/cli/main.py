@@ -44,7 +44,7 @@ def _run(arguments: list[str]) -> int:
     command = get_command(app)
     # Not `app()`: that turns Ctrl-C and a broken pipe into exit statuses of its own.
     try:
-        with command.make_context("ellm", arguments) as context:
+        with command.make_context("ellm", arguments, obj=("ellm", *arguments)) as context:
             command.invoke(context)
     except EllmError as error:
         _say(f"ellm: {error}")

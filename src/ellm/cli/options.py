@@ -15,6 +15,11 @@ from ellm.config.bounds import MAX_TOKENS
 from ellm.config.engine import MAX_ROWS_PER_CHUNK, MAX_THREADS
 from ellm.config.sampling import SamplingParams
 
+
+def _option(*names: str, text: str, check: Callable[[Any], Any]) -> Any:
+    return typer.Option(*names, help=text, callback=check)
+
+
 ModelOption = Annotated[
     str | None,
     typer.Option(
@@ -24,14 +29,37 @@ ModelOption = Annotated[
         show_default="smollm2-135m",
     ),
 ]
+ThreadsOption = Annotated[
+    int | None,
+    _option(
+        "-t",
+        "--threads",
+        text="Threads; all allowed CPUs by default.",
+        check=checks.within(1, MAX_THREADS),
+    ),
+]
+RowsPerChunkOption = Annotated[
+    int,
+    _option(
+        "-b",
+        "--n-batch",
+        text="Prompt tokens read in one step.",
+        check=checks.within(1, MAX_ROWS_PER_CHUNK),
+    ),
+]
+KvTypeOption = Annotated[
+    str,
+    _option(
+        "--kv-type", text="Storage of keys and values: f32, f16 or int8.", check=checks.kv_type
+    ),
+]
+NoMmapOption = Annotated[
+    bool, typer.Option("--no-mmap", help="Copy the weights into memory instead of mapping.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress and no stats, only the result.")
 ]
-
-
-def _option(*names: str, text: str, check: Callable[[Any], Any]) -> Any:
-    return typer.Option(*names, help=text, callback=check)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,33 +85,10 @@ class GenerationOptions:
             check=checks.within(2, MAX_TOKENS),
         ),
     ] = None
-    threads: Annotated[
-        int | None,
-        _option(
-            "-t",
-            "--threads",
-            text="Threads; all allowed CPUs by default.",
-            check=checks.within(1, MAX_THREADS),
-        ),
-    ] = None
-    rows_per_chunk: Annotated[
-        int,
-        _option(
-            "-b",
-            "--n-batch",
-            text="Prompt tokens read in one step.",
-            check=checks.within(1, MAX_ROWS_PER_CHUNK),
-        ),
-    ] = 512
-    kv_type: Annotated[
-        str,
-        _option(
-            "--kv-type", text="Storage of keys and values: f32, f16 or int8.", check=checks.kv_type
-        ),
-    ] = "f32"
-    no_mmap: Annotated[
-        bool, typer.Option("--no-mmap", help="Copy the weights into memory instead of mapping.")
-    ] = False
+    threads: ThreadsOption = None
+    rows_per_chunk: RowsPerChunkOption = 512
+    kv_type: KvTypeOption = "f32"
+    no_mmap: NoMmapOption = False
     temperature: Annotated[
         float,
         _option(
@@ -186,33 +191,37 @@ class GenerationOptions:
         )
 
 
-def takes_generation_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, whose last parameter is `options`, every field of `GenerationOptions`.
+def takes_options(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives a command, whose last parameter is `options`, all of `kind`.
 
-    Typer reads a function's signature, so the wrapper gets one with the fields in place of
-    `options`. Writing them out in each command was rejected: a new option would need two edits.
+    Typer reads a function's signature, so the wrapper gets one with the fields of `kind`, a
+    dataclass, in place of `options`. Writing them out in each command was rejected: a new option
+    would need two edits.
     """
-    hints = get_type_hints(GenerationOptions, include_extras=True)
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    parameters = [p for p in own if p.name != "options"]
-    for item in fields(GenerationOptions):
-        default = item.default_factory() if callable(item.default_factory) else item.default
-        parameters.append(
-            inspect.Parameter(
-                item.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=default,
-                annotation=hints[item.name],
-            )
+    hints = get_type_hints(kind, include_extras=True)
+    options = [
+        inspect.Parameter(
+            item.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=item.default_factory() if callable(item.default_factory) else item.default,
+            annotation=hints[item.name],
         )
-    names = {item.name for item in fields(GenerationOptions)}
+        for item in fields(kind)
+    ]
+    names = {option.name for option in options}
 
-    @functools.wraps(command)
-    def wrapper(**values: Any) -> None:
-        chosen = {name: value for name, value in values.items() if name in names}
-        others = {name: value for name, value in values.items() if name not in names}
-        command(**others, options=GenerationOptions(**chosen))
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [*(p for p in own if p.name != "options"), *options]
 
-    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
-    return wrapper
+        @functools.wraps(command)
+        def wrapper(**values: Any) -> None:
+            chosen = {name: value for name, value in values.items() if name in names}
+            others = {name: value for name, value in values.items() if name not in names}
+            command(**others, options=kind(**chosen))
+
+        wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+        return wrapper
+
+    return decorate

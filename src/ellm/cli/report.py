@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ellm.units import count_of, format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
-    from ellm.engine.stats import Stats
+    from ellm.engine.stats import ModelFacts, Stats
 
 _DERIVED = (
     "prefill_tokens_per_second",
@@ -26,10 +26,6 @@ _FINISHED = {
 
 def stats_block(stats: Stats, finish_reason: str) -> str:
     """Return the block of figures, one line per subject."""
-    memory = (
-        f"weights {format_bytes(stats.weights_bytes)}, KV {format_bytes(stats.kv_bytes)}, "
-        f"arena {format_bytes(stats.arena_bytes)}, peak {format_bytes(stats.peak_rss_bytes)}"
-    )
     machine = (
         f"{stats.isa}, {count_of(stats.threads, 'thread')}, model_load_ms {stats.model_load_ms:.0f}"
     )
@@ -37,7 +33,7 @@ def stats_block(stats: Stats, finish_reason: str) -> str:
         ("prompt", _prompt(stats)),
         ("answer", _answer(stats, finish_reason)),
         ("ceiling", _ceiling(stats)),
-        ("memory", memory),
+        ("memory", memory_text(stats, stats.peak_rss_bytes)),
         ("machine", machine),
     )
     return "\n".join(f"  {name:<8} {text}" for name, text in rows if text)
@@ -49,19 +45,33 @@ def stats_values(stats: Stats) -> dict[str, Any]:
     return values | {name: getattr(stats, name) for name in _DERIVED}
 
 
+def memory_text(held: ModelFacts | Stats, peak_rss_bytes: int) -> str:
+    """Return what a loaded model holds, and the most that this process held."""
+    return (
+        f"weights {format_bytes(held.weights_bytes)}, KV {format_bytes(held.kv_bytes)}, "
+        f"arena {format_bytes(held.arena_bytes)}, peak {format_bytes(peak_rss_bytes)}"
+    )
+
+
+def format_rate(tokens_per_second: float) -> str:
+    """Format tokens per second, whole from a hundred on."""
+    if tokens_per_second >= 100:
+        return f"{format_count(round(tokens_per_second))} tok/s"
+    return f"{tokens_per_second:.1f} tok/s"
+
+
 def _prompt(stats: Stats) -> str:
     return (
         f"{count_of(stats.prompt_tokens, 'token')}, first token after "
         f"{format_duration(stats.time_to_first_token_seconds)} "
-        f"({_rate(stats.prefill_tokens_per_second)})"
+        f"({format_rate(stats.prefill_tokens_per_second)})"
     )
 
 
 def _answer(stats: Stats, finish_reason: str) -> str:
-    return (
-        f"{count_of(stats.answer_tokens, 'token')} ({_rate(stats.decode_tokens_per_second)}); "
-        f"{_FINISHED.get(finish_reason, finish_reason)}"
-    )
+    rate = format_rate(stats.decode_tokens_per_second)
+    ended = _FINISHED.get(finish_reason, finish_reason)
+    return f"{count_of(stats.answer_tokens, 'token')} ({rate}); {ended}"
 
 
 def _ceiling(stats: Stats) -> str:
@@ -74,13 +84,7 @@ def _ceiling(stats: Stats) -> str:
         return ""
     reached = stats.mem_bandwidth_util
     return (
-        f"{_rate(ceiling)} = {stats.read_bandwidth_gb_per_s:.1f} GB/s / "
+        f"{format_rate(ceiling)} = {stats.read_bandwidth_gb_per_s:.1f} GB/s / "
         f"{format_bytes(stats.bytes_per_token)} per token; "
         f"reached {reached:.0%} (mem_bandwidth_util {reached:.2f})"
     )
-
-
-def _rate(tokens_per_second: float) -> str:
-    if tokens_per_second >= 100:
-        return f"{format_count(round(tokens_per_second))} tok/s"
-    return f"{tokens_per_second:.1f} tok/s"

@@ -122,7 +122,7 @@ def test_long_and_short_spellings_are_the_same(ellm: Ellm, fake: FakeBackend) ->
     assert (chosen.max_tokens, chosen.context_tokens, chosen.model) == (3, 50, "m")
 
 
-@pytest.mark.parametrize("command", ["ask", "run", "pull", "list", "show"])
+@pytest.mark.parametrize("command", ["ask", "run", "pull", "list", "show", "bench"])
 def test_every_command_has_help_that_names_its_options(ellm: Ellm, command: str) -> None:
     done = ellm(command, "--help")
     assert done.status == 0

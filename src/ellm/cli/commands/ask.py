@@ -12,7 +12,7 @@ from ellm.cli.backend import ModelText
 from ellm.cli.console import Console
 from ellm.cli.documents import STANDARD_INPUT, Packing, Skipped, pack_documents
 from ellm.cli.generation import answer_prompt
-from ellm.cli.options import GenerationOptions, takes_generation_options
+from ellm.cli.options import GenerationOptions, takes_options
 from ellm.cli.prompt_source import read_prompt
 from ellm.cli.prompts import BASE_MODEL_STOP, question_prompt
 from ellm.errors import RequestError
@@ -22,7 +22,7 @@ DEFAULT_MAX_TOKENS = 512
 _SHOWN_NAMES = 3
 
 
-@takes_generation_options
+@takes_options(GenerationOptions)
 def ask(
     paths: Annotated[
         list[str],

@@ -9,14 +9,14 @@ import typer
 from ellm.cli.backend import ModelText
 from ellm.cli.console import Console
 from ellm.cli.generation import answer_prompt
-from ellm.cli.options import GenerationOptions, takes_generation_options
+from ellm.cli.options import GenerationOptions, takes_options
 from ellm.cli.prompt_source import read_prompt
 from ellm.cli.prompts import plain_prompt
 
 DEFAULT_MAX_TOKENS = 256
 
 
-@takes_generation_options
+@takes_options(GenerationOptions)
 def run(
     prompt: Annotated[
         str | None,

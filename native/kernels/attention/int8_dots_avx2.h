@@ -1,0 +1,116 @@
+// int8_dots_scalar.h on AVX2: codes widened to 16 bits once for all queries, `vpmaddwd` for the products.
+//
+// vpmaddubsw would saturate for bytes over 127. Bytes 0 and 2 of a lane's quad meet one vector, 1 and 3
+// another, so queries and weights keep their codes in pairs (0, 2), (1, 3).
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/attention/int8_layout.h"
+
+namespace ellm {
+namespace {
+
+struct KeyQuery {
+  int16_t pairs[kMaxInt8HeadDim];
+  int32_t sum;
+};
+struct ValueWeights {
+  int16_t pairs[kBlockTokens];
+};
+
+template <class Code>
+inline void put_pairs(const Code* codes, int count, int16_t* pairs) {
+  for (int i = 0; i < count; i += 4) {
+    pairs[i] = codes[i];
+    pairs[i + 1] = codes[i + 2];
+    pairs[i + 2] = codes[i + 1];
+    pairs[i + 3] = codes[i + 3];
+  }
+}
+
+inline void prepare(const int16_t* codes, int dim, KeyQuery* query) {
+  put_pairs(codes, dim, query->pairs);
+  query->sum = 0;
+  for (int i = 0; i < dim; ++i) query->sum += codes[i];
+}
+inline void prepare(const uint8_t* codes, ValueWeights* weights) {
+  put_pairs(codes, kBlockTokens, weights->pairs);
+}
+
+inline __m256i load_256(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+inline __m256i broadcast_pair(const int16_t* p) {
+  int32_t pair;
+  std::memcpy(&pair, p, sizeof pair);
+  return _mm256_set1_epi32(pair);
+}
+inline __m256i add_products(__m256i sum, __m256i codes, const int16_t* pair) {
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(codes, broadcast_pair(pair)));
+}
+
+// Eight tokens. The sums may wrap on the way: what they start with brings them back into range.
+template <int kQueries>
+inline void key_sums_half(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries,
+                          __m256i* sums) {
+  // Codes are stored 128 too high.
+  for (int j = 0; j < kQueries; ++j) sums[j] = _mm256_set1_epi32(-128 * queries[j].sum);
+  const __m256i low_nibbles = _mm256_set1_epi8(15);
+  const __m256i low_bytes = _mm256_set1_epi16(255);
+  for (int i = 0; i < dim; i += 8) {
+    const __m256i high_codes = load_256(high + i * 8);
+    const __m256i low_codes = load_256(low + i * 8);
+    const __m256i first = _mm256_or_si256(_mm256_slli_epi16(_mm256_and_si256(high_codes, low_nibbles), 4),
+                                          _mm256_and_si256(low_codes, low_nibbles));
+    const __m256i second =
+        _mm256_or_si256(_mm256_andnot_si256(low_nibbles, high_codes),
+                        _mm256_and_si256(_mm256_srli_epi16(low_codes, 4), low_nibbles));
+    const __m256i codes[4] = {_mm256_and_si256(first, low_bytes), _mm256_srli_epi16(first, 8),
+                              _mm256_and_si256(second, low_bytes), _mm256_srli_epi16(second, 8)};
+    for (int j = 0; j < kQueries; ++j) {
+      for (int part = 0; part < 4; ++part) {
+        sums[j] = add_products(sums[j], codes[part], queries[j].pairs + i + 2 * part);
+      }
+    }
+  }
+}
+
+template <int kQueries>
+void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries, I32x16* sums) {
+  __m256i half[kQueries];
+  key_sums_half<kQueries>(high, low, dim, queries, half);
+  for (int j = 0; j < kQueries; ++j) sums[j].lo = half[j];
+  key_sums_half<kQueries>(high + 32, low + 32, dim, queries, half);
+  for (int j = 0; j < kQueries; ++j) sums[j].hi = half[j];
+}
+
+// Eight elements.
+template <int kQueries>
+inline void value_sums_half(const uint8_t* values, int dim, const ValueWeights* weights, __m256i* sums) {
+  for (int j = 0; j < kQueries; ++j) sums[j] = _mm256_setzero_si256();
+  for (int quad = 0; quad < kBlockTokens / 4; ++quad) {
+    const __m256i codes = load_256(values + int64_t{quad} * dim * 4);
+    const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 8);
+    const __m256i odd = _mm256_srai_epi16(codes, 8);
+    for (int j = 0; j < kQueries; ++j) {
+      sums[j] = add_products(sums[j], even, weights[j].pairs + quad * 4);
+      sums[j] = add_products(sums[j], odd, weights[j].pairs + quad * 4 + 2);
+    }
+  }
+}
+
+template <int kQueries, int kVectors>
+void value_sums(const uint8_t* values, int dim, const ValueWeights* weights, I32x16 (*sums)[kVectors]) {
+  for (int v = 0; v < kVectors; ++v) {
+    __m256i half[kQueries];
+    value_sums_half<kQueries>(values + v * 64, dim, weights, half);
+    for (int j = 0; j < kQueries; ++j) sums[j][v].lo = half[j];
+    value_sums_half<kQueries>(values + v * 64 + 32, dim, weights, half);
+    for (int j = 0; j < kQueries; ++j) sums[j][v].hi = half[j];
+  }
+}
+
+}  // namespace
+}  // namespace ellm

@@ -1,0 +1,67 @@
+// Integer dot products of int8 KV: the twin that defines the sums. Layout in int8_layout.h.
+//
+// Each ISA has a file like this one with its own form of a query and of a block's weights:
+//   KeyQuery       16-bit codes of a query; `prepare` makes it
+//   ValueWeights   8-bit codes of one block's 64 probabilities; `prepare` makes it
+//   key_sums       for 16 tokens: sums[query] = sum over elements of code * query code, a lane a token
+//   value_sums     for 16 * kVectors elements: sums[query][vector] = sum over 64 tokens of weight * code
+// All sums fit 32 bits: 127 * 32258 * 512 elements, 255 * 127 * 64 tokens.
+// Include after kernels/vector/scalar.h.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/attention/int8_layout.h"
+
+namespace ellm {
+namespace {
+
+struct KeyQuery {
+  int16_t codes[kMaxInt8HeadDim];
+};
+struct ValueWeights {
+  uint8_t codes[kBlockTokens];
+};
+
+inline void prepare(const int16_t* codes, int dim, KeyQuery* query) {
+  std::memcpy(query->codes, codes, static_cast<size_t>(dim) * sizeof *codes);
+}
+inline void prepare(const uint8_t* codes, ValueWeights* weights) {
+  std::memcpy(weights->codes, codes, kBlockTokens);
+}
+
+template <int kQueries>
+void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries, I32x16* sums) {
+  for (int j = 0; j < kQueries; ++j) {
+    for (int token = 0; token < 16; ++token) {
+      int32_t sum = 0;
+      for (int i = 0; i < dim; ++i) {
+        const int place = i / 8 * 64 + 4 * token + i % 4;
+        const int shift = i % 8 / 4 * 4;
+        const int code = (high[place] >> shift & 15) << 4 | (low[place] >> shift & 15);
+        sum += (code - 128) * queries[j].codes[i];
+      }
+      sums[j].lane[token] = sum;
+    }
+  }
+}
+
+template <int kQueries, int kVectors>
+void value_sums(const uint8_t* values, int dim, const ValueWeights* weights, I32x16 (*sums)[kVectors]) {
+  for (int j = 0; j < kQueries; ++j) {
+    for (int v = 0; v < kVectors; ++v) {
+      for (int element = 0; element < 16; ++element) {
+        int32_t sum = 0;
+        for (int token = 0; token < kBlockTokens; ++token) {
+          const int place = (token / 4 * (dim / 16) + v) * 64 + 4 * element + token % 4;
+          sum += weights[j].codes[token] * static_cast<int8_t>(values[place]);
+        }
+        sums[j][v].lane[element] = sum;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ellm
