@@ -15,6 +15,9 @@
 namespace ellm {
 namespace {
 
+// Two threads took 13 GB/s without, 18 GB/s with 2 to 8 KB.
+constexpr int64_t kPrefetchBytes = 4096;
+
 struct GroupScales {
   __m512 d;
   __m512 m;  // minimum, or with kHalfGroups the scale of the second half
@@ -108,7 +111,7 @@ void linear_rows(const LinearArgs& args) {
   for (int64_t g = 0; g < groups; ++g) {
     const uint8_t* low = Planes::low(args.tile, g);
     const uint8_t* high = Planes::high(args.tile, groups, g);
-    prefetch_group<F::kBits>(low, high);
+    prefetch_group<F::kBits>(low, high, kPrefetchBytes);
     const GroupScales scales = F::scales(scale_plane, g);
     __m512i dot[kRows];
     const auto negative_sums = [&](int t) { return reinterpret_cast<const int32_t*>(d[t] + 3 * groups); };

@@ -35,18 +35,13 @@ struct CodePlanes {
   }
 };
 
-// How far ahead of its use a weight is asked for. Decode reads every weight once: without this a core
-// waits for memory (measured with two threads: 13 GB/s without, 18 GB/s with 2 to 8 KB ahead).
-constexpr int64_t kPrefetchBytes = 4096;
-
-// Asks for the planes of a later group of the same tile, or past its end of the next one.
+// Asks for the planes of the group `ahead` bytes further on: past the tile's end, of the next tile.
+// Decode reads every weight once; without this a core waits for memory.
 template <int kBits>
-inline void prefetch_group(const uint8_t* low, const uint8_t* high) {
+inline void prefetch_group(const uint8_t* low, const uint8_t* high, int64_t ahead) {
   using Planes = CodePlanes<kBits>;
-  for (int64_t line = 0; line < Planes::kLowBytes; line += 64)
-    __builtin_prefetch(low + kPrefetchBytes + line);
-  for (int64_t line = 0; line < Planes::kHighBytes; line += 64)
-    __builtin_prefetch(high + kPrefetchBytes + line);
+  for (int64_t line = 0; line < Planes::kLowBytes; line += 64) __builtin_prefetch(low + ahead + line);
+  for (int64_t line = 0; line < Planes::kHighBytes; line += 64) __builtin_prefetch(high + ahead + line);
 }
 
 constexpr int64_t round_up_to_line(int64_t bytes) { return (bytes + 63) / 64 * 64; }
