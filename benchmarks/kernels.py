@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Measure the weight kernels by themselves: GB/s of one row, GMAC/s of many, per format and ISA.
 
-A step of one row reads every weight once, so its kernel should run at the speed of memory; a step of
-512 rows should run at the speed of arithmetic. Both are taken through the executor, over a matrix of
-the 1.5B's feed-forward that lies in memory as often as the working set asks for (1.2 GB, past any
-cache). The bandwidth they are compared with is measured before and after, by the same threads.
+A step of one row reads every weight once, so its kernel should run at the speed of memory; a step
+of 512 rows should run at the speed of arithmetic. Both are taken through the executor, over a
+matrix of the 1.5B's feed-forward that lies in memory as often as the working set asks for (1.2 GB,
+past any cache). The bandwidth they are compared with is measured before and after, by the same
+threads; all figures are of the best of the repeats.
 
-    benchmarks/kernels.py [--formats q4_k q6_k] [--isa avx2] [--threads 2] [--gb 1.2]
+    PYTHONPATH=. benchmarks/kernels.py [--formats q4_k q6_k] [--isa avx2] [--threads 2] [--gb 1.2]
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+from tests.support.random_blocks import random_weights
 
 from ellm import native
 from ellm.hardware.cpus import choose_cpus
-from tests.support.random_blocks import random_weights
 
 ROWS, COLS = 8960, 1536
 VOCAB = 32

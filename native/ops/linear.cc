@@ -100,9 +100,8 @@ void for_each_unit(const Matrix& matrix, int tiles, int64_t total_rows, Share un
                    UnitAt unit_at, Body body) {
   const bool expands = total_rows >= kExpandFromRows && matrix.kernels->expand != nullptr;
   const int64_t pass_rows = expands ? total_rows : rows_per_pass(matrix);
-  const int64_t group_units = expands
-                                  ? expanded_group_units(matrix, tiles)
-                                  : std::max<int64_t>(kWeightCacheBytes / (tiles * matrix.tile_bytes), 1);
+  const int64_t group_units = expands ? expanded_group_units(matrix, tiles)
+                                      : std::max<int64_t>(kWeightCacheBytes / (tiles * matrix.tile_bytes), 1);
   for (int64_t pass = 0; pass < total_rows; pass += pass_rows) {
     const int64_t pass_end = std::min(pass + pass_rows, total_rows);
     for (int64_t group = units.begin; group < units.end; group += group_units) {
@@ -283,8 +282,7 @@ class GatedLinearOp : public ExpandingOp {
 
  private:
   int64_t expanded_scratch_bytes() const override {
-    return std::max(expanded_group_bytes(gate_, Unit::kMaxTiles),
-                    expanded_group_bytes(up_, Unit::kMaxTiles));
+    return std::max(expanded_group_bytes(gate_, Unit::kMaxTiles), expanded_group_bytes(up_, Unit::kMaxTiles));
   }
 
   int x_;

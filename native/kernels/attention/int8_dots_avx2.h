@@ -52,9 +52,9 @@ inline __m256i add_products(__m256i sum, __m256i codes, const int16_t* pair) {
 }
 
 // Eight tokens. The sums may wrap on the way: what they start with brings them back into range.
-template <int kQueries>
+template <int kQueries, class Prefetch>
 inline void key_sums_half(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries,
-                          __m256i* sums) {
+                          Prefetch prefetch, __m256i* sums) {
   // Codes are stored 128 too high.
   for (int j = 0; j < kQueries; ++j) sums[j] = _mm256_set1_epi32(-128 * queries[j].sum);
   const __m256i low_nibbles = _mm256_set1_epi8(15);
@@ -62,11 +62,11 @@ inline void key_sums_half(const uint8_t* high, const uint8_t* low, int dim, cons
   for (int i = 0; i < dim; i += 8) {
     const __m256i high_codes = load_256(high + i * 8);
     const __m256i low_codes = load_256(low + i * 8);
+    prefetch(i);
     const __m256i first = _mm256_or_si256(_mm256_slli_epi16(_mm256_and_si256(high_codes, low_nibbles), 4),
                                           _mm256_and_si256(low_codes, low_nibbles));
-    const __m256i second =
-        _mm256_or_si256(_mm256_andnot_si256(low_nibbles, high_codes),
-                        _mm256_and_si256(_mm256_srli_epi16(low_codes, 4), low_nibbles));
+    const __m256i second = _mm256_or_si256(_mm256_andnot_si256(low_nibbles, high_codes),
+                                           _mm256_and_si256(_mm256_srli_epi16(low_codes, 4), low_nibbles));
     const __m256i codes[4] = {_mm256_and_si256(first, low_bytes), _mm256_srli_epi16(first, 8),
                               _mm256_and_si256(second, low_bytes), _mm256_srli_epi16(second, 8)};
     for (int j = 0; j < kQueries; ++j) {
@@ -78,11 +78,13 @@ inline void key_sums_half(const uint8_t* high, const uint8_t* low, int dim, cons
 }
 
 template <int kQueries>
-void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries, I32x16* sums) {
+void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries,
+              const KeyPrefetch& ahead, I32x16* sums) {
   __m256i half[kQueries];
-  key_sums_half<kQueries>(high, low, dim, queries, half);
+  key_sums_half<kQueries>(high, low, dim, queries, [&](int i) { ahead.keys(i); }, half);
   for (int j = 0; j < kQueries; ++j) sums[j].lo = half[j];
-  key_sums_half<kQueries>(high + 32, low + 32, dim, queries, half);
+  key_sums_half<kQueries>(
+      high + 32, low + 32, dim, queries, [&](int i) { ahead.two_lines_of_values(i); }, half);
   for (int j = 0; j < kQueries; ++j) sums[j].hi = half[j];
 }
 

@@ -52,7 +52,8 @@ inline __m512i join_high_nibbles(__m512i high, __m512i low) {
 }
 
 template <int kQueries>
-void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries, I32x16* sums) {
+void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries,
+              const KeyPrefetch& ahead, I32x16* sums) {
   __m512i coarse[kQueries];
   __m512i fine[kQueries];
   for (int j = 0; j < kQueries; ++j) {
@@ -65,6 +66,8 @@ void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* 
     const __m512i low_codes = _mm512_loadu_si512(low + i * 8);
     const __m512i first = join_low_nibbles(high_codes, low_codes);
     const __m512i second = join_high_nibbles(high_codes, low_codes);
+    ahead.keys(i);
+    ahead.two_lines_of_values(i);
     for (int j = 0; j < kQueries; ++j) {
       coarse[j] = _mm512_dpbusd_epi32(coarse[j], first, broadcast_quad(queries[j].coarse + i));
       coarse[j] = _mm512_dpbusd_epi32(coarse[j], second, broadcast_quad(queries[j].coarse + i + 4));

@@ -32,7 +32,8 @@ inline void prepare(const uint8_t* codes, ValueWeights* weights) {
 }
 
 template <int kQueries>
-void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries, I32x16* sums) {
+void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries, const KeyPrefetch&,
+              I32x16* sums) {
   for (int j = 0; j < kQueries; ++j) {
     for (int token = 0; token < 16; ++token) {
       int32_t sum = 0;

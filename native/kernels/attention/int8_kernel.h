@@ -120,11 +120,15 @@ inline float dot_floats(const float* a, const float* b, int64_t size) {
 
 template <int kQueries>
 void score_int8_group(const AttentionArgs& args, const KeyQuery* queries, const float* units,
-                      const float* mean_scores, int block, int group) {
+                      const float* mean_scores, int block, int next_block, int group) {
   const int dim = padded_dim(args.head_dim);
-  const uint8_t* high = args.k_blocks[block] + int64_t{group} * dim * 8;
+  const int64_t place = int64_t{group} * dim * 8;
+  const uint8_t* high = args.k_blocks[block] + place;
+  const uint8_t* next = args.k_blocks[next_block] + place;
+  const KeyPrefetch ahead = {next, next + Int8Block::low_plane(dim),
+                             args.k_blocks[block] + Int8Block::values(dim) + 2 * place};
   I32x16 sums[kQueries];
-  key_sums<kQueries>(high, high + Int8Block::low_plane(dim), dim, queries, sums);
+  key_sums<kQueries>(high, high + Int8Block::low_plane(dim), dim, queries, ahead, sums);
   const float* scales = reinterpret_cast<const float*>(args.k_blocks[block] + Int8Block::key_scales(dim));
   const F32x16 scale = load(scales + group * 16);
   const int first_token = block * kBlockTokens + group * 16;
@@ -183,17 +187,19 @@ void attend_int8_queries(const AttentionArgs& args) {
   }
   const int first_group = first / 16;
   const int last_group = (last + 15) / 16;
+  const int last_block = (last_group - 1) / 4;
   for (int group = first_group; group < last_group;) {
     const int block = group / 4;
     const float* mean = reinterpret_cast<const float*>(args.k_blocks[block] + Int8Block::mean(dim));
     float mean_scores[kQueries];
     for (int j = 0; j < kQueries; ++j) mean_scores[j] = dot_floats(args.q[j], mean, args.head_dim);
     for (; group < last_group && group / 4 == block; ++group) {
-      score_int8_group<kQueries>(args, queries, query_units, mean_scores, block, group % 4);
+      const int next_block = block < last_block ? block + 1 : block;
+      score_int8_group<kQueries>(args, queries, query_units, mean_scores, block, next_block, group % 4);
     }
   }
   for (int j = 0; j < kQueries; ++j) exponentiate(args, j, first_group * 16, last_group * 16);
-  for (int block = first_group / 4; block * 4 < last_group; ++block) {
+  for (int block = first_group / 4; block <= last_block; ++block) {
     const int from = block * 4 < first_group ? (first_group - block * 4) * 16 : 0;
     const int to = block * 4 + 4 > last_group ? (last_group - block * 4) * 16 : kBlockTokens;
     const float* scales = reinterpret_cast<const float*>(args.k_blocks[block] + Int8Block::value_scales(dim));

@@ -31,5 +31,24 @@ struct Int8Block {
   static constexpr int64_t bytes(int dim) { return mean(dim) + int64_t{4} * dim; }
 };
 
+// What to ask memory for while 16 tokens' keys are scored: the same tokens' planes in the next block
+// (dim * 8 bytes each), and a quarter of this block's values (dim * 16 bytes), which are read last and a
+// column of vectors at a time. Asked for at an even pace: in one go they would hold up the loads behind.
+struct KeyPrefetch {
+  const uint8_t* high;
+  const uint8_t* low;
+  const uint8_t* values;
+
+  void keys(int element) const {
+    __builtin_prefetch(high + element * 8);
+    __builtin_prefetch(low + element * 8);
+  }
+  // Into L2: the values of 512 tokens would not fit L1.
+  void two_lines_of_values(int element) const {
+    __builtin_prefetch(values + element * 16, 0, 2);
+    __builtin_prefetch(values + element * 16 + 64, 0, 2);
+  }
+};
+
 }  // namespace
 }  // namespace ellm

@@ -103,7 +103,8 @@ class CodeSum {
   void add(__m256i even, __m256i odd) {
     if constexpr (F::kBits == 8) {
       const __m256i ones = _mm256_set1_epi8(1);
-      sum_ = widen_pairs(widen_pairs(sum_, _mm256_maddubs_epi16(ones, even)), _mm256_maddubs_epi16(ones, odd));
+      sum_ =
+          widen_pairs(widen_pairs(sum_, _mm256_maddubs_epi16(ones, even)), _mm256_maddubs_epi16(ones, odd));
     } else {
       sum_ = _mm256_add_epi8(sum_, _mm256_add_epi8(even, odd));
     }

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 def collector_paused() -> Iterator[None]:
     """Keep the cyclic collector from looking at a vocabulary's objects again and again.
 
-    Reading one makes hundreds of thousands of objects that all stay: a fifth of the time went there.
+    Reading one makes hundreds of thousands of objects that all stay: a fifth of the time went
+    there.
     """
     was_on = gc.isenabled()
     gc.disable()
