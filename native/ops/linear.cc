@@ -44,8 +44,9 @@ TileRef packed(const Matrix& matrix, int64_t tile) {
   return {&matrix, tile, matrix.tile(tile), matrix.kernels->packed};
 }
 
+// The same on every ISA, so that memory can be counted without knowing which runs.
 int64_t expanded_bytes(const Matrix& matrix) {
-  return matrix.kernels->expand == nullptr ? 0 : matrix.cols / kGroup * kExpandedGroupBytes;
+  return matrix.format->integer_codes ? matrix.cols / kGroup * kExpandedGroupBytes : 0;
 }
 
 // out[t * stride + lane] for rows [first, first + rows) and one tile, without bias.
@@ -113,7 +114,7 @@ void for_each_unit(const Matrix& matrix, int tiles, int64_t total_rows, Share un
         const Unit unit = unit_at(index);
         for (int i = 0; i < unit.count; ++i) {
           const TileRef& tile = unit.tiles[i];
-          if (expanded_bytes(*tile.matrix) == 0) continue;
+          if (tile.matrix->kernels->expand == nullptr) continue;
           tile.matrix->kernels->expand(tile.data, matrix.cols, place(index, i));
         }
       }
@@ -123,7 +124,7 @@ void for_each_unit(const Matrix& matrix, int tiles, int64_t total_rows, Share un
           Unit unit = unit_at(index);
           for (int i = 0; expands && i < unit.count; ++i) {
             TileRef& tile = unit.tiles[i];
-            if (expanded_bytes(*tile.matrix) == 0) continue;
+            if (tile.matrix->kernels->expand == nullptr) continue;
             tile.data = place(index, i);
             tile.linear = tile.matrix->kernels->expanded;
           }
@@ -167,7 +168,7 @@ void multiply(const Matrix& matrix, const Input& input, int64_t total_rows, Shar
 class ExpandingOp : public Op {
  public:
   int64_t scratch_bytes(const Machine& machine) const override {
-    return machine.max_rows < kExpandFromRows ? 0 : machine.pool->size() * expanded_scratch_bytes();
+    return machine.pool->size() * expanded_scratch_bytes();
   }
   void set_scratch(uint8_t* scratch) override { scratch_ = scratch; }
 

@@ -42,9 +42,20 @@ void append_token(const float* k, const float* v, int token, int head_dim, uint8
   }
 }
 
-// Scores of kGroups token groups of one block, from `group` on.
+inline constexpr int kKeysAhead = 1024;  // elements of K between use and what is asked of memory
+
+// Queries [first, first + batch) of kQueries that a loop handles at once, and the vectors of 16 tokens or
+// elements that it holds for each: together they fill the registers, kAccumulators of 16 lanes, and are
+// the independent chains that hide the latency of a multiply-add.
+template <int kQueries, int kFirst>
+constexpr int kBatch = kQueries - kFirst < kAccumulators ? kQueries - kFirst : kAccumulators;
+constexpr int vectors_for(int batch) {
+  return 4 * batch <= kAccumulators ? 4 : 2 * batch <= kAccumulators ? 2 : 1;
+}
+
+// Scores of kGroups token groups of one block, from `group` on, for kQueries queries from `query` on.
 template <class Stored, int kQueries, int kGroups>
-void score_groups(const AttentionArgs& args, int block, int group) {
+void score_groups(const AttentionArgs& args, int query, int block, int group) {
   using Type = typename Stored::Type;
   const int dim = args.head_dim;
   const Type* keys = reinterpret_cast<const Type*>(args.k_blocks[block]) + group * dim * 16;
@@ -53,19 +64,35 @@ void score_groups(const AttentionArgs& args, int block, int group) {
     for (int g = 0; g < kGroups; ++g) score[j][g] = zero();
   }
   for (int i = 0; i < dim; ++i) {
+    for (int g = 0; g < kGroups; ++g) __builtin_prefetch(keys + (g * dim + i) * 16 + kKeysAhead);
     F32x16 k[kGroups];
     for (int g = 0; g < kGroups; ++g) k[g] = Stored::load(keys + (g * dim + i) * 16);
     for (int j = 0; j < kQueries; ++j) {
-      const F32x16 q = set1(args.q[j][i]);
+      const F32x16 q = set1(args.q[query + j][i]);
       for (int g = 0; g < kGroups; ++g) score[j][g] = fma(k[g], q, score[j][g]);
     }
   }
   for (int j = 0; j < kQueries; ++j) {
     for (int g = 0; g < kGroups; ++g) {
       const int first = block * kBlockTokens + (group + g) * 16;
-      store(args.scores + j * kSegmentTokens + first,
-            mask_range(score[j][g], first, args.begin[j], args.end[j]));
+      store(args.scores + (query + j) * kSegmentTokens + first,
+            mask_range(score[j][g], first, args.begin[query + j], args.end[query + j]));
     }
+  }
+}
+
+// Scores of one block's tokens within [first, last), and of their neighbours in a vector.
+template <class Stored, int kQueries, int kFirst = 0>
+void score_block(const AttentionArgs& args, int block, int first, int last) {
+  constexpr int kCount = kBatch<kQueries, kFirst>;
+  constexpr int kGroups = vectors_for(kCount);
+  for (int group = 0; group < kBlockTokens / 16; group += kGroups) {
+    const int token = block * kBlockTokens + group * 16;
+    if (token < last && token + kGroups * 16 > first)
+      score_groups<Stored, kCount, kGroups>(args, kFirst, block, group);
+  }
+  if constexpr (kFirst + kCount < kQueries) {
+    score_block<Stored, kQueries, kFirst + kCount>(args, block, first, last);
   }
 }
 
@@ -85,26 +112,43 @@ inline void exponentiate(const AttentionArgs& args, int query, int first, int la
   args.sum[query] = reduce_add(sum);
 }
 
-// Output elements [element, element + 16 * kVectors) over tokens [first, last).
+// Adds tokens [first, last) of one block to output elements [element, element + 16 * kVectors).
 template <class Stored, int kQueries, int kVectors>
-void weigh_values(const AttentionArgs& args, int first, int last, int element) {
+void weigh_values(const AttentionArgs& args, int query, int first, int last, int element) {
   using Type = typename Stored::Type;
   F32x16 out[kQueries][kVectors];
   for (int j = 0; j < kQueries; ++j) {
-    for (int v = 0; v < kVectors; ++v) out[j][v] = zero();
+    for (int v = 0; v < kVectors; ++v) out[j][v] = load(args.out[query + j] + element + v * 16);
   }
+  const Type* block = reinterpret_cast<const Type*>(args.v_blocks[first / kBlockTokens]) + element;
   for (int t = first; t < last; ++t) {
-    const Type* values = reinterpret_cast<const Type*>(args.v_blocks[t / kBlockTokens]) +
-                         t % kBlockTokens * padded_dim(args.head_dim) + element;
+    const Type* values = block + t % kBlockTokens * padded_dim(args.head_dim);
+    // The next vectors of elements: rows are far apart, and the hardware's prefetching sees no stream.
+    __builtin_prefetch(values + kVectors * 16);
     F32x16 value[kVectors];
     for (int v = 0; v < kVectors; ++v) value[v] = Stored::load(values + v * 16);
     for (int j = 0; j < kQueries; ++j) {
-      const F32x16 p = set1(args.scores[j * kSegmentTokens + t]);
+      const F32x16 p = set1(args.scores[(query + j) * kSegmentTokens + t]);
       for (int v = 0; v < kVectors; ++v) out[j][v] = fma(value[v], p, out[j][v]);
     }
   }
   for (int j = 0; j < kQueries; ++j) {
-    for (int v = 0; v < kVectors; ++v) store(args.out[j] + element + v * 16, out[j][v]);
+    for (int v = 0; v < kVectors; ++v) store(args.out[query + j] + element + v * 16, out[j][v]);
+  }
+}
+
+template <class Stored, int kQueries, int kFirst = 0>
+void weigh_elements(const AttentionArgs& args, int first, int last) {
+  constexpr int kCount = kBatch<kQueries, kFirst>;
+  constexpr int kVectors = vectors_for(kCount);
+  const int dim = padded_dim(args.head_dim);
+  int element = 0;
+  for (; element + kVectors * 16 <= dim; element += kVectors * 16) {
+    weigh_values<Stored, kCount, kVectors>(args, kFirst, first, last, element);
+  }
+  for (; element < dim; element += 16) weigh_values<Stored, kCount, 1>(args, kFirst, first, last, element);
+  if constexpr (kFirst + kCount < kQueries) {
+    weigh_elements<Stored, kQueries, kFirst + kCount>(args, first, last);
   }
 }
 
@@ -116,22 +160,21 @@ void attend_queries(const AttentionArgs& args) {
     first = args.begin[j] < first ? args.begin[j] : first;
     last = args.end[j] > last ? args.end[j] : last;
   }
-  // At least eight independent chains hide the latency of a multiply-add on two ports.
-  constexpr int kGroups = kQueries <= 4 ? 4 : 2;
-  constexpr int kSpan = kGroups * 16;
-  const int scored_first = first / kSpan * kSpan;
-  for (int t = scored_first; t < last; t += kSpan) {
-    score_groups<Stored, kQueries, kGroups>(args, t / kBlockTokens, t % kBlockTokens / 16);
+  for (int block = first / kBlockTokens; block * kBlockTokens < last; ++block) {
+    score_block<Stored, kQueries>(args, block, first, last);
   }
   const int scored_last = (last + 15) / 16 * 16;
   for (int j = 0; j < kQueries; ++j) exponentiate(args, j, first / 16 * 16, scored_last);
-  constexpr int kVectors = kQueries <= 4 ? 4 : 2;
-  const int dim = padded_dim(args.head_dim);
-  int element = 0;
-  for (; element + kVectors * 16 <= dim; element += kVectors * 16) {
-    weigh_values<Stored, kQueries, kVectors>(args, first, last, element);
+  for (int j = 0; j < kQueries; ++j) {
+    for (int i = 0; i < padded_dim(args.head_dim); i += 16) store(args.out[j] + i, zero());
   }
-  for (; element < dim; element += 16) weigh_values<Stored, kQueries, 1>(args, first, last, element);
+  // Block by block: its values are read once for each vector of elements.
+  for (int t = first; t < last;) {
+    const int block_end = (t / kBlockTokens + 1) * kBlockTokens;
+    const int end = block_end < last ? block_end : last;
+    weigh_elements<Stored, kQueries>(args, t, end);
+    t = end;
+  }
 }
 
 template <class Stored>

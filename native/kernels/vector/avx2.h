@@ -12,6 +12,9 @@ struct F32x16 {
   __m256 lo, hi;
 };
 
+// 8 of 16 registers: the rest holds keys or values and a broadcast query.
+inline constexpr int kAccumulators = 4;
+
 inline F32x16 set1(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
 inline F32x16 zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 inline F32x16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }

@@ -10,6 +10,9 @@ namespace {
 
 using F32x16 = __m512;
 
+// Half of 32 registers.
+inline constexpr int kAccumulators = 16;
+
 inline F32x16 set1(float value) { return _mm512_set1_ps(value); }
 inline F32x16 zero() { return _mm512_setzero_ps(); }
 inline F32x16 load(const float* p) { return _mm512_loadu_ps(p); }

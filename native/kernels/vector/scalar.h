@@ -17,6 +17,9 @@ struct F32x16 {
   float lane[16];
 };
 
+// F32x16 sums that a loop may hold at once.
+inline constexpr int kAccumulators = 16;
+
 inline F32x16 set1(float value) {
   F32x16 r;
   for (float& lane : r.lane) lane = value;

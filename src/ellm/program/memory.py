@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from ellm import native
@@ -14,6 +15,9 @@ _MAX_QUERIES = 8
 _ITEM_QUERIES = 64
 _SPLIT_ROWS = 8
 _OPEN_BLOCKS = 8
+_EXPANDED_GROUP_BYTES = 704
+_WEIGHT_CACHE_BYTES = 256 << 10
+_TILES_OF_GATED_UNIT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,34 +78,58 @@ def arena_bytes(
         slots += -(-max_rows * slot.width * 4 // 64) * 64
         if slot.index in quantized:
             slots += max_rows * _quantized_row_bytes(slot.width)
-    scratch = 0
+
+    def expanded(weight: str, tiles: int) -> int:
+        return threads * _expanded_group_bytes(source, weight, tiles)
+
+    scratch = [0]
     for op in program.ops:
         match op:
-            case Head(x=x):
-                scratch = max(scratch, max_rows * (4 * x.width + _quantized_row_bytes(x.width)))
+            case Head(x=x, weight=weight):
+                normed = max_rows * (4 * x.width + _quantized_row_bytes(x.width))
+                scratch.append(normed + expanded(weight, 1))
             case Attention():
-                scratch = max(scratch, _attention_scratch(op, threads, max_positions, max_rows))
-    return slots + scratch
+                scratch.append(_attention_scratch(op, threads, max_positions, max_rows))
+            case Linear(parts=parts):
+                scratch += [expanded(part.weight, 1) for part in parts]
+            case LinearAdd(part=part):
+                scratch.append(expanded(part.weight, 1))
+            case GatedLinear(gate=gate, up=up):
+                scratch += [expanded(part.weight, _TILES_OF_GATED_UNIT) for part in (gate, up)]
+    return slots + max(scratch)
 
 
 def quantized_slots(source: WeightSource, program: Program) -> set[int]:
     """Return the slots that an integer linear reads."""
-    integer = {entry["name"] for entry in native.weight_formats() if entry["integer_codes"]}
-
-    def is_integer(weight: str) -> bool:
-        return source.tensors[weight].type_name in integer
-
     slots: set[int] = set()
     for op in program.ops:
         match op:
-            case Linear(x=x, parts=parts) if any(is_integer(part.weight) for part in parts):
+            case Linear(x=x, parts=parts) if any(_is_integer(source, p.weight) for p in parts):
                 slots.add(x.index)
-            case LinearAdd(x=x, part=part) if is_integer(part.weight):
+            case LinearAdd(x=x, part=part) if _is_integer(source, part.weight):
                 slots.add(x.index)
             case GatedLinear(x=x, gate=gate, up=up):
-                if is_integer(gate.weight) or is_integer(up.weight):
+                if any(_is_integer(source, part.weight) for part in (gate, up)):
                     slots.add(x.index)
     return slots
+
+
+@functools.cache
+def _integer_formats() -> frozenset[str]:
+    return frozenset(item["name"] for item in native.weight_formats() if item["integer_codes"])
+
+
+def _is_integer(source: WeightSource, weight: str) -> bool:
+    return source.tensors[weight].type_name in _integer_formats()
+
+
+def _expanded_group_bytes(source: WeightSource, weight: str, tiles: int) -> int:
+    """Return the scratch of one thread for expanded tiles: native/ops/linear.cc."""
+    if not _is_integer(source, weight):
+        return 0
+    _, cols = source.tensors[weight].shape
+    unit_bytes = tiles * (cols // 32) * _EXPANDED_GROUP_BYTES
+    return max(_WEIGHT_CACHE_BYTES // unit_bytes, 1) * unit_bytes
 
 
 def _quantized_row_bytes(cols: int) -> int:
