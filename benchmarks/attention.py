@@ -5,7 +5,7 @@ For each KV type and depth: the time a step of 1, 2, 4 and 8 rows spends in atte
 of KV it reads, and of a chunk of 512 rows (prefill) with its GMAC/s. What rotates and stores keys
 and values is in the figures; it is small.
 
-    PYTHONPATH=. benchmarks/attention.py [--kv-types int8 f32] [--isa avx2] [--depths 4096 16384]
+    benchmarks/attention.py [--kv-types int8 f32] [--isa avx2] [--depths 4096 16384]
 """
 
 from __future__ import annotations

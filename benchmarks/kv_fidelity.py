@@ -140,6 +140,8 @@ def main() -> None:
     parser.add_argument("--float", action="store_true", help="in float32 with NumPy; int8 only")
     parser.add_argument("--threads", type=int)
     args = parser.parse_args()
+    if args.float and args.kv_type != "int8":
+        parser.error("--float knows the rounding of int8 KV only")
     model = open_model(str(args.model))
     ids = model.tokenizer.encode(args.text.read_text())
     if len(ids) < args.depth + args.tail:

@@ -122,8 +122,6 @@ void decode_quantized_row(const uint8_t* tile, int lane, int64_t cols, float* ou
   }
 }
 
-// out = sum over scale groups, ascending, of fma(dot, d * activation scale, sum), then for formats
-// with a minimum fma(-m, activation scale * activation sum, sum). The integer dot is exact.
 // A product is the sum, over groups of 32 columns in order, of
 //   fma(dot of codes, d * activation scale, sum)           for each scale group, the dot being exact
 //   fma(-m, activation scale * sum of codes, sum)          for formats with a minimum
