@@ -1,6 +1,9 @@
 // Integer formats on AVX-512 VNNI: one zmm is 16 output rows by 4 columns.
 //
 // Registers for 8 activation rows: 8 int32 sums, 8 float sums, 2 unpacked weight vectors, scales.
+// The same loop runs on packed tiles and on expanded ones. Many activation rows share the work of
+// expanding; a record of kExpandedGroupBytes per group of 32 columns then holds the codes as bytes
+// (vector q is quad q, as in quantized_layout.h), d and m of its 16 lanes and the sum of its weights.
 // A format `F` gives kBits, kOffset, kHasMin, kHalfGroups and
 //   scales(plane, group) -> {d, m}     of the group (kHalfGroups: d of both halves of 16 columns)
 #pragma once
@@ -14,9 +17,6 @@
 
 namespace ellm {
 namespace {
-
-// Two threads took 13 GB/s without, 18 GB/s with 2 to 8 KB.
-constexpr int64_t kPrefetchBytes = 4096;
 
 struct GroupScales {
   __m512 d;
@@ -95,11 +95,60 @@ class CodeSum {
   __m512i sum_ = F::kBits == 8 ? start() : _mm512_setzero_si512();
 };
 
-template <class F, int kRows>
-void linear_rows(const LinearArgs& args) {
+// A group of a packed tile: codes are unpacked and summed as they are used.
+template <class F>
+class PackedGroup {
+ public:
   using Planes = CodePlanes<F::kBits>;
+  PackedGroup(const uint8_t* tile, int64_t groups, int64_t group)
+      : low_(Planes::low(tile, group)),
+        high_(Planes::high(tile, groups, group)),
+        scales_(F::scales(Planes::scales(tile, groups), group)) {
+    prefetch_group<F::kBits>(tile, group, F::kGroupScaleBytes);
+  }
+  void quads(int z, __m512i* even, __m512i* odd) {
+    unpack_quads<F::kBits>(low_, high_, z, even, odd);
+    code_sum_.add(*even, *odd);
+  }
+  // Scale of a scale group, whose codes have all been used.
+  __m512 end_part(int part) {
+    const __m512 d = part == 0 ? scales_.d : scales_.m;
+    weight_sum_ = _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(code_sum_.take()), weight_sum_);
+    return d;
+  }
+  __m512 minimum() const { return scales_.m; }
+  __m512 weight_sum() const {
+    if constexpr (F::kHasMin) return _mm512_fmadd_ps(scales_.m, _mm512_set1_ps(-32.0f), weight_sum_);
+    return weight_sum_;
+  }
+
+ private:
+  const uint8_t* low_;
+  const uint8_t* high_;
+  GroupScales scales_;
+  CodeSum<F> code_sum_;
+  __m512 weight_sum_ = _mm512_setzero_ps();
+};
+
+class ExpandedGroup {
+ public:
+  ExpandedGroup(const uint8_t* tile, int64_t, int64_t group) : record_(tile + group * kExpandedGroupBytes) {}
+  void quads(int z, __m512i* even, __m512i* odd) const {
+    *even = _mm512_loadu_si512(record_ + z * 128);
+    *odd = _mm512_loadu_si512(record_ + z * 128 + 64);
+  }
+  __m512 end_part(int part) const { return _mm512_loadu_ps(record_ + 512 + part * 64); }
+  __m512 minimum() const { return _mm512_loadu_ps(record_ + 576); }
+  __m512 weight_sum() const { return _mm512_loadu_ps(record_ + 640); }
+
+ private:
+  const uint8_t* record_;
+};
+
+template <class F, class Group, int kRows>
+void linear_rows(const LinearArgs& args) {
+  constexpr int kParts = F::kHalfGroups ? 2 : 1;
   const int64_t groups = args.cols / kGroup;
-  const uint8_t* scale_plane = Planes::scales(args.tile, groups);
   const int8_t* q[kRows];
   const float* d[kRows];
   __m512 sum[kRows];
@@ -109,43 +158,33 @@ void linear_rows(const LinearArgs& args) {
     sum[t] = _mm512_setzero_ps();
   }
   for (int64_t g = 0; g < groups; ++g) {
-    const uint8_t* low = Planes::low(args.tile, g);
-    const uint8_t* high = Planes::high(args.tile, groups, g);
-    prefetch_group<F::kBits>(low, high, kPrefetchBytes);
-    const GroupScales scales = F::scales(scale_plane, g);
-    __m512i dot[kRows];
-    const auto negative_sums = [&](int t) { return reinterpret_cast<const int32_t*>(d[t] + 3 * groups); };
-    for (int t = 0; t < kRows; ++t) {
-      dot[t] = offset_start<F>(F::kHalfGroups ? negative_sums(t) + groups + 2 * g : negative_sums(t) + g);
-    }
-    CodeSum<F> code_sum;
-    __m512 weight_sum = _mm512_setzero_ps();
-    for (int z = 0; z < 4; ++z) {
-      __m512i even, odd;
-      unpack_quads<F::kBits>(low, high, z, &even, &odd);
+    Group group(args.tile, groups, g);
+#pragma GCC unroll 2
+    for (int part = 0; part < kParts; ++part) {
+      __m512i dot[kRows];
       for (int t = 0; t < kRows; ++t) {
-        dot[t] = _mm512_dpbusd_epi32(dot[t], even, broadcast_quad(q[t] + g * kGroup + z * 8));
-        dot[t] = _mm512_dpbusd_epi32(dot[t], odd, broadcast_quad(q[t] + g * kGroup + z * 8 + 4));
+        const int32_t* negative = reinterpret_cast<const int32_t*>(d[t] + 3 * groups);
+        dot[t] = offset_start<F>(F::kHalfGroups ? negative + groups + 2 * g + part : negative + g);
       }
-      code_sum.add(even, odd);
-      if (F::kHalfGroups && z == 1) {
-        weight_sum = _mm512_mul_ps(scales.d, _mm512_cvtepi32_ps(code_sum.take()));
+#pragma GCC unroll 4
+      for (int z = 4 / kParts * part; z < 4 / kParts * (part + 1); ++z) {
+        __m512i even, odd;
+        group.quads(z, &even, &odd);
         for (int t = 0; t < kRows; ++t) {
-          const __m512 scale = _mm512_mul_ps(scales.d, _mm512_set1_ps(d[t][g]));
-          sum[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t]), scale, sum[t]);
-          dot[t] = offset_start<F>(negative_sums(t) + groups + 2 * g + 1);
+          dot[t] = _mm512_dpbusd_epi32(dot[t], even, broadcast_quad(q[t] + g * kGroup + z * 8));
+          dot[t] = _mm512_dpbusd_epi32(dot[t], odd, broadcast_quad(q[t] + g * kGroup + z * 8 + 4));
         }
       }
+      const __m512 weight_scale = group.end_part(part);
+      for (int t = 0; t < kRows; ++t) {
+        const __m512 scale = _mm512_mul_ps(weight_scale, _mm512_set1_ps(d[t][g]));
+        sum[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t]), scale, sum[t]);
+      }
     }
-    weight_sum = _mm512_fmadd_ps(F::kHalfGroups ? scales.m : scales.d, _mm512_cvtepi32_ps(code_sum.take()),
-                                 weight_sum);
-    if constexpr (F::kHasMin) weight_sum = _mm512_fmadd_ps(scales.m, _mm512_set1_ps(-32.0f), weight_sum);
+    const __m512 weight_sum = group.weight_sum();
     for (int t = 0; t < kRows; ++t) {
-      const __m512 last = F::kHalfGroups ? scales.m : scales.d;
-      const __m512 scale = _mm512_mul_ps(last, _mm512_set1_ps(d[t][g]));
-      sum[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t]), scale, sum[t]);
       if constexpr (F::kHasMin) {
-        sum[t] = _mm512_fnmadd_ps(scales.m, _mm512_set1_ps(d[t][2 * groups + g]), sum[t]);
+        sum[t] = _mm512_fnmadd_ps(group.minimum(), _mm512_set1_ps(d[t][2 * groups + g]), sum[t]);
       }
       sum[t] = _mm512_fmadd_ps(weight_sum, _mm512_set1_ps(d[t][groups + g]), sum[t]);
     }
@@ -153,12 +192,38 @@ void linear_rows(const LinearArgs& args) {
   for (int t = 0; t < kRows; ++t) _mm512_storeu_ps(args.out + t * args.out_stride, sum[t]);
 }
 
-template <class F>
+template <class F, class Group>
 void quantized_linear(const LinearArgs& args) {
   static constexpr LinearTile kByRows[kMaxLinearRows] = {
-      linear_rows<F, 1>, linear_rows<F, 2>, linear_rows<F, 3>, linear_rows<F, 4>,
-      linear_rows<F, 5>, linear_rows<F, 6>, linear_rows<F, 7>, linear_rows<F, 8>};
+      linear_rows<F, Group, 1>, linear_rows<F, Group, 2>, linear_rows<F, Group, 3>, linear_rows<F, Group, 4>,
+      linear_rows<F, Group, 5>, linear_rows<F, Group, 6>, linear_rows<F, Group, 7>, linear_rows<F, Group, 8>};
   kByRows[args.rows - 1](args);
+}
+
+template <class F>
+void expand_tile(const uint8_t* tile, int64_t cols, uint8_t* out) {
+  constexpr int kParts = F::kHalfGroups ? 2 : 1;
+  const int64_t groups = cols / kGroup;
+  for (int64_t g = 0; g < groups; ++g) {
+    PackedGroup<F> group(tile, groups, g);
+    uint8_t* const record = out + g * kExpandedGroupBytes;
+    for (int part = 0; part < kParts; ++part) {
+      for (int z = 4 / kParts * part; z < 4 / kParts * (part + 1); ++z) {
+        __m512i even, odd;
+        group.quads(z, &even, &odd);
+        _mm512_storeu_si512(record + z * 128, even);
+        _mm512_storeu_si512(record + z * 128 + 64, odd);
+      }
+      _mm512_storeu_ps(record + 512 + part * 64, group.end_part(part));
+    }
+    if constexpr (F::kHasMin) _mm512_storeu_ps(record + 576, group.minimum());
+    _mm512_storeu_ps(record + 640, group.weight_sum());
+  }
+}
+
+template <class F>
+constexpr LinearKernels quantized_kernels() {
+  return {quantized_linear<F, PackedGroup<F>>, expand_tile<F>, quantized_linear<F, ExpandedGroup>};
 }
 
 }  // namespace

@@ -35,13 +35,20 @@ struct CodePlanes {
   }
 };
 
-// Asks for the planes of the group `ahead` bytes further on: past the tile's end, of the next tile.
-// Decode reads every weight once; without this a core waits for memory.
+// Asks for a group's share of the tile, codes and scales alike, further on: past the tile's end, of the
+// next one. Decode reads every weight once; without this a core waits for memory. Into L2, where what is
+// asked for early does not push the activations out of L1.
+//
+// One thread of a Zen 4 that reads 28 GB/s took, of Q4_K: codes alone, 24 KB ahead, into L1 13.4 GB/s (each
+// tile's scales are a new place, where it waited); scales too 21.4, 16 KB ahead 23.6; into L2, 32 KB ahead
+// 27.2, and with 4 rows 17.6 instead of 11.8.
+constexpr int64_t kPrefetchBytes = 32 << 10;
+
 template <int kBits>
-inline void prefetch_group(const uint8_t* low, const uint8_t* high, int64_t ahead) {
-  using Planes = CodePlanes<kBits>;
-  for (int64_t line = 0; line < Planes::kLowBytes; line += 64) __builtin_prefetch(low + ahead + line);
-  for (int64_t line = 0; line < Planes::kHighBytes; line += 64) __builtin_prefetch(high + ahead + line);
+inline void prefetch_group(const uint8_t* tile, int64_t group, int scale_bytes) {
+  const int64_t share = CodePlanes<kBits>::kLowBytes + CodePlanes<kBits>::kHighBytes + scale_bytes;
+  const uint8_t* first = tile + group * share + kPrefetchBytes;
+  for (int64_t line = 0; line < share; line += 64) __builtin_prefetch(first + line, 0, 2);
 }
 
 constexpr int64_t round_up_to_line(int64_t bytes) { return (bytes + 63) / 64 * 64; }

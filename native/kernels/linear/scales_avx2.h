@@ -9,6 +9,7 @@ namespace {
 struct SimpleScales {
   static constexpr bool kHasMin = false;
   static constexpr bool kHalfGroups = false;
+  static constexpr int kGroupScaleBytes = 32;
   static GroupScales scales(const uint8_t* plane, int64_t group) {
     const uint8_t* p = plane + group * 32;
     const __m256 none = _mm256_setzero_ps();
@@ -20,6 +21,7 @@ struct SimpleScalesWithMin {
   static constexpr bool kHasMin = true;
   static constexpr bool kHalfGroups = false;
   static constexpr int kOffset = 0;
+  static constexpr int kGroupScaleBytes = 64;
   static GroupScales scales(const uint8_t* plane, int64_t group) {
     const uint8_t* p = plane + group * 64;
     return {{load_8_halves(p), load_8_halves(p + 16)}, {load_8_halves(p + 32), load_8_halves(p + 48)}};
@@ -32,6 +34,7 @@ struct SuperScales {
   static constexpr bool kHasMin = true;
   static constexpr bool kHalfGroups = false;
   static constexpr int kOffset = 0;
+  static constexpr int kGroupScaleBytes = 32;
   static GroupScales scales(const uint8_t* plane, int64_t group) {
     const uint8_t* p = plane + group / 8 * 256;
     const int64_t part = group % 8;

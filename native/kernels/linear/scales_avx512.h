@@ -9,6 +9,7 @@ namespace {
 struct SimpleScales {
   static constexpr bool kHasMin = false;
   static constexpr bool kHalfGroups = false;
+  static constexpr int kGroupScaleBytes = 32;
   static GroupScales scales(const uint8_t* plane, int64_t group) {
     return {load_16_halves(plane + group * 32), _mm512_setzero_ps()};
   }
@@ -18,6 +19,7 @@ struct SimpleScalesWithMin {
   static constexpr bool kHasMin = true;
   static constexpr bool kHalfGroups = false;
   static constexpr int kOffset = 0;
+  static constexpr int kGroupScaleBytes = 64;
   static GroupScales scales(const uint8_t* plane, int64_t group) {
     return {load_16_halves(plane + group * 64), load_16_halves(plane + group * 64 + 32)};
   }
@@ -31,6 +33,7 @@ struct SuperScales {
   static constexpr bool kHasMin = true;
   static constexpr bool kHalfGroups = false;
   static constexpr int kOffset = 0;
+  static constexpr int kGroupScaleBytes = 32;
   static GroupScales scales(const uint8_t* plane, int64_t group) {
     const uint8_t* p = plane + group / 8 * 256;
     const int part = static_cast<int>(group % 8);

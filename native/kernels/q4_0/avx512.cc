@@ -11,6 +11,6 @@ struct Q4_0 : SimpleScales {
 
 }  // namespace
 
-extern const LinearKernels kLinear_q4_0_avx512 = {quantized_linear<Q4_0>, nullptr, nullptr};
+extern const LinearKernels kLinear_q4_0_avx512 = quantized_kernels<Q4_0>();
 
 }  // namespace ellm

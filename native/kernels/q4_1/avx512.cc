@@ -10,6 +10,6 @@ struct Q4_1 : SimpleScalesWithMin {
 
 }  // namespace
 
-extern const LinearKernels kLinear_q4_1_avx512 = {quantized_linear<Q4_1>, nullptr, nullptr};
+extern const LinearKernels kLinear_q4_1_avx512 = quantized_kernels<Q4_1>();
 
 }  // namespace ellm

@@ -10,6 +10,6 @@ struct Q4_K : SuperScales {
 
 }  // namespace
 
-extern const LinearKernels kLinear_q4_k_avx512 = {quantized_linear<Q4_K>, nullptr, nullptr};
+extern const LinearKernels kLinear_q4_k_avx512 = quantized_kernels<Q4_K>();
 
 }  // namespace ellm

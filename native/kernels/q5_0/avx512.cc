@@ -11,6 +11,6 @@ struct Q5_0 : SimpleScales {
 
 }  // namespace
 
-extern const LinearKernels kLinear_q5_0_avx512 = {quantized_linear<Q5_0>, nullptr, nullptr};
+extern const LinearKernels kLinear_q5_0_avx512 = quantized_kernels<Q5_0>();
 
 }  // namespace ellm

@@ -10,6 +10,6 @@ struct Q5_1 : SimpleScalesWithMin {
 
 }  // namespace
 
-extern const LinearKernels kLinear_q5_1_avx512 = {quantized_linear<Q5_1>, nullptr, nullptr};
+extern const LinearKernels kLinear_q5_1_avx512 = quantized_kernels<Q5_1>();
 
 }  // namespace ellm

@@ -10,6 +10,6 @@ struct Q5_K : SuperScales {
 
 }  // namespace
 
-extern const LinearKernels kLinear_q5_k_avx512 = {quantized_linear<Q5_K>, nullptr, nullptr};
+extern const LinearKernels kLinear_q5_k_avx512 = quantized_kernels<Q5_K>();
 
 }  // namespace ellm

@@ -13,6 +13,7 @@ struct Q6_K {
   static constexpr int kOffset = 32;
   static constexpr bool kHasMin = false;
   static constexpr bool kHalfGroups = true;
+  static constexpr int kGroupScaleBytes = 36;
 
   static GroupScales scales(const uint8_t* plane, int64_t group) {
     const uint8_t* p = plane + group / 8 * 288;

@@ -9,6 +9,7 @@ struct Q6_K {
   static constexpr int kOffset = 32;
   static constexpr bool kHasMin = false;
   static constexpr bool kHalfGroups = true;
+  static constexpr int kGroupScaleBytes = 36;
 
   static GroupScales scales(const uint8_t* plane, int64_t group) {
     const uint8_t* p = plane + group / 8 * 288;
@@ -21,6 +22,6 @@ struct Q6_K {
 
 }  // namespace
 
-extern const LinearKernels kLinear_q6_k_avx512 = {quantized_linear<Q6_K>, nullptr, nullptr};
+extern const LinearKernels kLinear_q6_k_avx512 = quantized_kernels<Q6_K>();
 
 }  // namespace ellm

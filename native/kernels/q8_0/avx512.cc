@@ -11,6 +11,6 @@ struct Q8_0 : SimpleScales {
 
 }  // namespace
 
-extern const LinearKernels kLinear_q8_0_avx512 = {quantized_linear<Q8_0>, nullptr, nullptr};
+extern const LinearKernels kLinear_q8_0_avx512 = quantized_kernels<Q8_0>();
 
 }  // namespace ellm
