@@ -34,6 +34,9 @@ struct AttentionArgs {
   float* max;         // out per query: largest score
   float* sum;         // out per query: sum of exp(score - max)
   float* const* out;  // out per query (padded D): sum of exp(score - max) * v
+  // For int8: whether the blocks still lie in memory, not in L2, and what is likely read after them, or null.
+  bool prefetch;
+  const uint8_t* next_block;
 };
 
 // Folds one segment's result into the running one: both are (max, sum, out) as above.

@@ -161,11 +161,17 @@ class AttentionOp : public Op {
     return machine.kernels->attend_int8;
   }
 
+  // The first block of a segment of the item, if it has that.
+  const uint8_t* first_block(const Machine& machine, const Item& item, int32_t segment) const {
+    if (segment >= segments_end(machine.kv->shape().type, item)) return nullptr;
+    return machine.kv->keys(spec_.layer, item.kv_head, item.run->blocks[segment * kSegmentBlocks]);
+  }
+
   // Attends queries [first, first + count) of the item over a piece; done(query, state) for each query
-  // that sees any of it.
+  // that sees any of it. `next_segment` is likely what this thread reads next.
   template <class Done>
-  void attend_piece(Machine& machine, const Item& item, int32_t piece, int first, int count, float* scratch,
-                    Done done) const {
+  void attend_piece(Machine& machine, const Item& item, int32_t piece, int32_t next_segment, int first,
+                    int count, float* scratch, Done done) const {
     float* const scaled = scratch;
     float* const scores = scaled + kMaxQueries * dim_;
     float* const results = scores + kMaxQueries * kSegmentTokens;
@@ -179,7 +185,19 @@ class AttentionOp : public Op {
     float max[kMaxQueries], sum[kMaxQueries];
     float* out[kMaxQueries];
     int seen[kMaxQueries];
-    AttentionArgs args = {keys, values, spec_.head_dim, 0, q, begin, end, scores, max, sum, out};
+    AttentionArgs args = {keys,
+                          values,
+                          spec_.head_dim,
+                          0,
+                          q,
+                          begin,
+                          end,
+                          scores,
+                          max,
+                          sum,
+                          out,
+                          first == 0,
+                          first_block(machine, item, next_segment)};
     const int32_t start = piece_start(item, piece);
     for (int i = first; i < first + count; ++i) {
       const Query query = query_of(item, i);
@@ -231,10 +249,11 @@ class AttentionOp : public Op {
       const auto attend_all = [&](int32_t piece) {
         for (int first = 0; first < queries; first += kMaxQueries) {
           const int count = std::min(kMaxQueries, queries - first);
-          attend_piece(machine, item, piece, first, count, scratch, [&](int i, const AttentionState& part) {
+          const auto fold_in = [&](int i, const AttentionState& part) {
             const bool is_first = first_piece(type, query_of(item, i).position) == piece;
             merge(machine, is_first, state_at(running + i * result_floats()), part);
-          });
+          };
+          attend_piece(machine, item, piece, piece + 1, first, count, scratch, fold_in);
         }
       };
       for (int32_t segment = first_segment(item); segment < segments_end(type, item); ++segment)
@@ -266,9 +285,10 @@ class AttentionOp : public Op {
       const int queries = item.rows * group_;
       for (int first = 0; first < queries; first += kMaxQueries) {
         const int count = std::min(kMaxQueries, queries - first);
-        attend_piece(machine, item, piece, first, count, scratch, [&](int i, const AttentionState& part) {
+        const auto put = [&](int i, const AttentionState& part) {
           merge(machine, true, shared_state(query_of(item, i), piece), part);
-        });
+        };
+        attend_piece(machine, item, piece, piece + machine.pool->size(), first, count, scratch, put);
       }
     }
     machine.pool->barrier();

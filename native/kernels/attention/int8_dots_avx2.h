@@ -79,12 +79,11 @@ inline void key_sums_half(const uint8_t* high, const uint8_t* low, int dim, cons
 
 template <int kQueries>
 void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries,
-              const KeyPrefetch& ahead, I32x16* sums) {
+              const BlockPrefetch& ahead, I32x16* sums) {
   __m256i half[kQueries];
-  key_sums_half<kQueries>(high, low, dim, queries, [&](int i) { ahead.keys(i); }, half);
+  key_sums_half<kQueries>(high, low, dim, queries, [&](int i) { ahead.lines(i, 0, 2); }, half);
   for (int j = 0; j < kQueries; ++j) sums[j].lo = half[j];
-  key_sums_half<kQueries>(
-      high + 32, low + 32, dim, queries, [&](int i) { ahead.two_lines_of_values(i); }, half);
+  key_sums_half<kQueries>(high + 32, low + 32, dim, queries, [&](int i) { ahead.lines(i, 2, 4); }, half);
   for (int j = 0; j < kQueries; ++j) sums[j].hi = half[j];
 }
 

@@ -53,7 +53,7 @@ inline __m512i join_high_nibbles(__m512i high, __m512i low) {
 
 template <int kQueries>
 void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries,
-              const KeyPrefetch& ahead, I32x16* sums) {
+              const BlockPrefetch& ahead, I32x16* sums) {
   __m512i coarse[kQueries];
   __m512i fine[kQueries];
   for (int j = 0; j < kQueries; ++j) {
@@ -66,8 +66,7 @@ void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* 
     const __m512i low_codes = _mm512_loadu_si512(low + i * 8);
     const __m512i first = join_low_nibbles(high_codes, low_codes);
     const __m512i second = join_high_nibbles(high_codes, low_codes);
-    ahead.keys(i);
-    ahead.two_lines_of_values(i);
+    ahead.lines(i, 0, 4);
     for (int j = 0; j < kQueries; ++j) {
       coarse[j] = _mm512_dpbusd_epi32(coarse[j], first, broadcast_quad(queries[j].coarse + i));
       coarse[j] = _mm512_dpbusd_epi32(coarse[j], second, broadcast_quad(queries[j].coarse + i + 4));
@@ -79,6 +78,9 @@ void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* 
     sums[j] = _mm512_add_epi32(_mm512_mullo_epi32(coarse[j], _mm512_set1_epi32(254)), fine[j]);
   }
 }
+
+// Keeps gcc from giving a sum a new register, or a place on the stack, in every turn of a loop.
+inline void keep_in_place(__m512i& v) { asm volatile("" : "+v"(v)); }
 
 template <int kQueries, int kVectors>
 void value_sums(const uint8_t* values, int dim, const ValueWeights* weights, I32x16 (*sums)[kVectors]) {
@@ -92,7 +94,10 @@ void value_sums(const uint8_t* values, int dim, const ValueWeights* weights, I32
     }
     for (int j = 0; j < kQueries; ++j) {
       const __m512i weight = broadcast_quad(weights[j].codes + quad * 4);
-      for (int v = 0; v < kVectors; ++v) sums[j][v] = _mm512_dpbusd_epi32(sums[j][v], weight, value[v]);
+      for (int v = 0; v < kVectors; ++v) {
+        sums[j][v] = _mm512_dpbusd_epi32(sums[j][v], weight, value[v]);
+        keep_in_place(sums[j][v]);
+      }
     }
   }
 }

@@ -32,7 +32,7 @@ inline void prepare(const uint8_t* codes, ValueWeights* weights) {
 }
 
 template <int kQueries>
-void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries, const KeyPrefetch&,
+void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries, const BlockPrefetch&,
               I32x16* sums) {
   for (int j = 0; j < kQueries; ++j) {
     for (int token = 0; token < 16; ++token) {

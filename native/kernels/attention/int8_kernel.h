@@ -120,13 +120,11 @@ inline float dot_floats(const float* a, const float* b, int64_t size) {
 
 template <int kQueries>
 void score_int8_group(const AttentionArgs& args, const KeyQuery* queries, const float* units,
-                      const float* mean_scores, int block, int next_block, int group) {
+                      const float* mean_scores, int block, const uint8_t* next_block, int group) {
   const int dim = padded_dim(args.head_dim);
   const int64_t place = int64_t{group} * dim * 8;
   const uint8_t* high = args.k_blocks[block] + place;
-  const uint8_t* next = args.k_blocks[next_block] + place;
-  const KeyPrefetch ahead = {next, next + Int8Block::low_plane(dim),
-                             args.k_blocks[block] + Int8Block::values(dim) + 2 * place};
+  const BlockPrefetch ahead(next_block, group, dim);
   I32x16 sums[kQueries];
   key_sums<kQueries>(high, high + Int8Block::low_plane(dim), dim, queries, ahead, sums);
   const float* scales = reinterpret_cast<const float*>(args.k_blocks[block] + Int8Block::key_scales(dim));
@@ -193,8 +191,10 @@ void attend_int8_queries(const AttentionArgs& args) {
     const float* mean = reinterpret_cast<const float*>(args.k_blocks[block] + Int8Block::mean(dim));
     float mean_scores[kQueries];
     for (int j = 0; j < kQueries; ++j) mean_scores[j] = dot_floats(args.q[j], mean, args.head_dim);
+    const uint8_t* const next_block = !args.prefetch       ? nullptr
+                                      : block < last_block ? args.k_blocks[block + 1]
+                                                           : args.next_block;
     for (; group < last_group && group / 4 == block; ++group) {
-      const int next_block = block < last_block ? block + 1 : block;
       score_int8_group<kQueries>(args, queries, query_units, mean_scores, block, next_block, group % 4);
     }
   }

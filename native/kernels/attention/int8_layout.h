@@ -31,23 +31,26 @@ struct Int8Block {
   static constexpr int64_t bytes(int dim) { return mean(dim) + int64_t{4} * dim; }
 };
 
-// What to ask memory for while 16 tokens' keys are scored: the same tokens' planes in the next block
-// (dim * 8 bytes each), and a quarter of this block's values (dim * 16 bytes), which are read last and a
-// column of vectors at a time. Asked for at an even pace: in one go they would hold up the loads behind.
-struct KeyPrefetch {
-  const uint8_t* high;
-  const uint8_t* low;
-  const uint8_t* values;
+// Asks memory for a block while 16 tokens' keys of the one before are scored: for a quarter of it, at an
+// even pace. In one go it would hold up the loads behind. Into L2: a segment does not fit L1.
+class BlockPrefetch {
+ public:
+  // block: null where there is nothing to ask for.
+  BlockPrefetch(const uint8_t* block, int group, int dim)
+      : codes_(block == nullptr ? nullptr : block + int64_t{group} * dim * 32) {
+    if (block == nullptr) return;
+    const int64_t rest = (Int8Block::bytes(dim) - Int8Block::key_scales(dim)) / 4;
+    const uint8_t* const scales = block + Int8Block::key_scales(dim) + group * rest;
+    for (int64_t i = 0; i < rest; i += 64) __builtin_prefetch(scales + i, 0, 2);
+  }
+  // Eight elements' share, four lines: those in [first, last).
+  void lines(int element, int first, int last) const {
+    if (codes_ == nullptr) return;
+    for (int i = first; i < last; ++i) __builtin_prefetch(codes_ + element * 32 + i * 64, 0, 2);
+  }
 
-  void keys(int element) const {
-    __builtin_prefetch(high + element * 8);
-    __builtin_prefetch(low + element * 8);
-  }
-  // Into L2: the values of 512 tokens would not fit L1.
-  void two_lines_of_values(int element) const {
-    __builtin_prefetch(values + element * 16, 0, 2);
-    __builtin_prefetch(values + element * 16 + 64, 0, 2);
-  }
+ private:
+  const uint8_t* codes_;
 };
 
 }  // namespace
