@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--decode", type=int, default=24)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--kv-type", default="f32", help="of eLLM")
+    parser.add_argument("--kv-type", default="int8", help="of eLLM")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     rounds: list[dict[str, Any]] = []

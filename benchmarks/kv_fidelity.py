@@ -5,10 +5,10 @@ The text is read as a prompt, its tail token by token, as decoding does: KL dive
 token's distribution (float KV first), mean and 99th percentile, and how often the top token is the
 same.
 
-The native core rounds activations to int8, which turns a difference of any size in KV into some
-flipped roundings further on: f16 KV shows how much. `--float` computes in float32 with NumPy
-instead, so that what is left is the rounding of int8 keys and values alone; it takes minutes and
-four bytes per weight.
+Kernels of quantised weights round activations to int8, which turns a difference of any size in KV
+into flipped roundings further on: f16 KV shows how much. With `--float` the weights are decoded
+to float32 first, whose kernels round no activation: what is left is the rounding of keys and values
+alone. That takes four bytes per weight of memory, and as much in the temporary directory.
 
     benchmarks/kv_fidelity.py MODEL.gguf --text FILE [--depth 8000] [--tail 192] [--kv-type int8]
                               [--float]
@@ -17,9 +17,11 @@ four bytes per weight.
 from __future__ import annotations
 
 import argparse
-import functools
+import os
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,54 +31,37 @@ from ellm.engine.loading import OpenedModel, open_model
 from ellm.formats.quantization import decode
 from ellm.hardware.cpus import choose_cpus
 from ellm.kv.block_pool import blocks_for
-from ellm.program.executor import BLOCK_TOKENS, Executor, SequenceRows
+from ellm.program.executor import Executor, SequenceRows
 from ellm.program.native_executor import load_native
-from ellm.program.numpy_executor import NumpyExecutor
-from ellm.program.numpy_math import Floats
-from ellm.program.ops import Attention, Program
+from ellm.program.weights import TensorLike, WeightSource
 
 CHUNK_ROWS = 512
-Weights = Callable[[str], Floats]
 
 
-class Int8KvExecutor(NumpyExecutor):
-    """Rounds a block as int8 KV stores it once rows behind it attend; its own see it in float.
+@dataclass(frozen=True)
+class FloatTensor:
+    """A tensor decoded to float32."""
 
-    The rounding of native/kernels/attention/int8_layout.h: keys as residual of the block's mean,
-    values as they are, one scale per token and head.
-    """
-
-    def __init__(self, program: Program, weights: Weights, num_blocks: int) -> None:
-        """Make an executor with empty KV."""
-        super().__init__(program, weights, num_blocks)
-        self._closed: set[tuple[int, int]] = set()
-
-    def _attend_sequence(self, op: Attention, sequence: SequenceRows, q: Floats) -> Floats:
-        outs, row = [], 0
-        while row < sequence.count:
-            position = sequence.start + row
-            own = position // BLOCK_TOKENS
-            count = min((own + 1) * BLOCK_TOKENS - position, sequence.count - row)
-            if own > 0:
-                self._close(op.layer, int(sequence.blocks[own - 1]))
-            part = SequenceRows(sequence.blocks, position, count)
-            outs.append(super()._attend_sequence(op, part, q[row : row + count]))
-            row += count
-        return np.concatenate(outs)
-
-    def _close(self, layer: int, block: int) -> None:
-        if (layer, block) in self._closed:
-            return
-        self._closed.add((layer, block))
-        keys, values = self._keys[layer, block], self._values[layer, block]
-        mean = keys.mean(axis=0)
-        keys[:] = mean + _rounded(keys - mean)
-        values[:] = _rounded(values)
+    type_name: str
+    shape: tuple[int, ...]
 
 
-def _rounded(x: Floats) -> Floats:
-    scale = np.abs(x).max(axis=-1, keepdims=True) / 127
-    return np.rint(np.divide(x, scale, out=np.zeros_like(x), where=scale > 0)) * scale
+class FloatWeights:
+    """A model file whose tensors are float32."""
+
+    def __init__(self, source: WeightSource) -> None:
+        """Read from `source`."""
+        self._source = source
+        self.fingerprint = source.fingerprint + "-float"
+        self.tensors: dict[str, TensorLike] = {
+            name: FloatTensor("f32", tensor.shape) for name, tensor in source.tensors.items()
+        }
+
+    def read(self, name: str) -> NDArray[np.uint8]:
+        """Return a tensor's floats as bytes."""
+        tensor = self._source.tensors[name]
+        floats = decode(tensor.type_name, self._source.read(name), tensor.shape)
+        return np.ascontiguousarray(floats, dtype=np.float32).reshape(-1).view(np.uint8)
 
 
 def tail_logits(
@@ -99,28 +84,14 @@ def make_executor(
     model: OpenedModel, kv_type: str, num_blocks: int, args: argparse.Namespace
 ) -> Executor:
     """Return the executor whose predictions are asked for."""
-    if args.float:
-        kind = Int8KvExecutor if kv_type == "int8" else NumpyExecutor
-        return kind(model.program, float_weights(model), num_blocks)
     return load_native(
-        model.file,
+        FloatWeights(model.file) if args.float else model.file,
         model.program,
         cpus=choose_cpus(args.threads),
         num_blocks=num_blocks,
         max_rows=CHUNK_ROWS,
         kv_type=kv_type,
     )
-
-
-def float_weights(model: OpenedModel) -> Weights:
-    """Return a function that decodes a tensor once and keeps it."""
-
-    @functools.cache
-    def weights(name: str) -> Floats:
-        tensor = model.file.tensors[name]
-        return decode(tensor.type_name, model.file.read(name), tensor.shape)
-
-    return weights
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -130,18 +101,24 @@ def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def main() -> None:
-    """Print one line of figures."""
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--depth", type=int, default=8000)
     parser.add_argument("--tail", type=int, default=192)
     parser.add_argument("--kv-type", choices=("int8", "f16"), default="int8")
-    parser.add_argument("--float", action="store_true", help="in float32 with NumPy; int8 only")
+    parser.add_argument("--float", action="store_true", help="with weights decoded to float32")
     parser.add_argument("--threads", type=int)
     args = parser.parse_args()
-    if args.float and args.kv_type != "int8":
-        parser.error("--float knows the rounding of int8 KV only")
+    with tempfile.TemporaryDirectory() as cache:
+        if args.float:
+            os.environ["ELLM_CACHE"] = cache
+        compare(args)
+
+
+def compare(args: argparse.Namespace) -> None:
+    """Print one line of figures."""
     model = open_model(str(args.model))
     ids = model.tokenizer.encode(args.text.read_text())
     if len(ids) < args.depth + args.tail:

@@ -151,8 +151,8 @@ def test_bench_measures_a_model_and_this_machine(smollm2: str, tmp_path: Path) -
     assert values["read_bandwidth_gb_per_s"] > 0.5
     assert [row["depth_tokens"] for row in values["rows"]] == [64, 200]
     for row in values["rows"]:
-        # Weights of 96 MB, and 46 kB of float keys and values per token.
-        weights_bytes = row["bytes_per_token"] - 46080 * row["depth_tokens"]
+        # Weights of 96 MB, and 12.6 kB of int8 keys and values per token.
+        weights_bytes = row["bytes_per_token"] - 12600 * row["depth_tokens"]
         assert 90_000_000 < weights_bytes < 98_362_432
         assert list(row["step_ms_by_rows"]) == ["1", "8"]
     assert re.search(

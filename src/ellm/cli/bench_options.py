@@ -66,7 +66,7 @@ class BenchOptions:
     ] = None
     threads: ThreadsOption = None
     rows_per_chunk: RowsPerChunkOption = 512
-    kv_type: KvTypeOption = "f32"
+    kv_type: KvTypeOption = "int8"
     no_mmap: NoMmapOption = False
     json: Annotated[
         str | None,

@@ -50,7 +50,7 @@ RowsPerChunkOption = Annotated[
 KvTypeOption = Annotated[
     str,
     _option(
-        "--kv-type", text="Storage of keys and values: f32, f16 or int8.", check=checks.kv_type
+        "--kv-type", text="Storage of keys and values: int8, f16 or f32.", check=checks.kv_type
     ),
 ]
 NoMmapOption = Annotated[
@@ -87,7 +87,7 @@ class GenerationOptions:
     ] = None
     threads: ThreadsOption = None
     rows_per_chunk: RowsPerChunkOption = 512
-    kv_type: KvTypeOption = "f32"
+    kv_type: KvTypeOption = "int8"
     no_mmap: NoMmapOption = False
     temperature: Annotated[
         float,

@@ -44,6 +44,7 @@ def choose_context(
     *,
     context_length: int,
     available_bytes: int,
+    kv_type: str,
     plan: Callable[[int], Plan],
 ) -> int:
     """Return the context in tokens: what was asked for, or the most that model and memory allow.
@@ -52,6 +53,7 @@ def choose_context(
         asked: Tokens asked for, or None.
         context_length: Tokens the model was trained for.
         available_bytes: Memory there is.
+        kv_type: How keys and values are stored; messages advise int8 where it is not.
         plan: Returns the bytes for a number of KV blocks; never less for more blocks.
 
     Raises:
@@ -64,21 +66,21 @@ def choose_context(
                 f"context_tokens is {asked}; allowed is at most {context_length}, "
                 "the context this model was trained for"
             )
-        _require(plan(blocks_for(asked)), available_bytes, asked)
+        _require(plan(blocks_for(asked)), available_bytes, asked, kv_type)
         return asked
     budget = int(available_bytes * (1 - KEPT_FREE_SHARE))
     if plan(blocks_for(context_length)).total_bytes <= budget:
         return context_length
     least = min(LEAST_CONTEXT_TOKENS, context_length)
-    _require(plan(blocks_for(least)), available_bytes, least)
+    _require(plan(blocks_for(least)), available_bytes, least, kv_type)
     fits = _most_blocks(blocks_for(least), blocks_for(context_length), budget, plan)
     tokens = max(least, min(context_length, fits * BLOCK_TOKENS))
     _LOGGER.warning(
-        "context lowered from %d to %d tokens: %s of memory are available; "
-        "kv_type='int8' takes a quarter of the bytes per token",
+        "context lowered from %d to %d tokens: %s of memory are available%s",
         context_length,
         tokens,
         format_bytes(available_bytes),
+        "" if kv_type == "int8" else "; kv_type='int8' takes fewer bytes per token",
     )
     return tokens
 
@@ -94,15 +96,16 @@ def _most_blocks(fits: int, too_many: int, budget: int, plan: Callable[[int], Pl
     return fits
 
 
-def _require(plan: Plan, available_bytes: int, context_tokens: int) -> None:
+def _require(plan: Plan, available_bytes: int, context_tokens: int, kv_type: str) -> None:
     if plan.total_bytes <= available_bytes:
         return
+    smaller = "" if kv_type == "int8" else ", kv_type='int8'"
     raise CapacityError(
         f"the model needs {plan.total_bytes} bytes ({format_bytes(plan.total_bytes)}: "
         f"weights {format_bytes(plan.weights_bytes)}, KV of {context_tokens} tokens "
         f"{format_bytes(plan.kv_bytes)}, working memory {format_bytes(plan.arena_bytes)}), "
         f"{available_bytes} bytes ({format_bytes(available_bytes)}) are available; "
-        "give fewer context_tokens, kv_type='int8' or a smaller model",
+        f"give fewer context_tokens{smaller} or a smaller model",
         needed=plan.total_bytes,
         available=available_bytes,
     )

@@ -44,7 +44,7 @@ class LLM:
         *,
         threads: int | None = None,
         context_tokens: int | None = None,
-        kv_type: str = "f32",
+        kv_type: str = "int8",
         rows_per_chunk: int = 512,
         mmap: bool = True,
         load_progress: LoadProgress | None = None,
@@ -57,7 +57,7 @@ class LLM:
                 `ellm.engine.loading.open_model` returned: a header that was read already.
             threads: Threads to use; None is all that this process may run on.
             context_tokens: Tokens that the KV cache holds; None is what model and memory allow.
-            kv_type: Storage of keys and values, "f32", "f16" or "int8".
+            kv_type: Storage of keys and values, "int8", "f16" or "f32".
             rows_per_chunk: Rows of a step at most.
             mmap: Map the weights instead of copying them.
             load_progress: Called with bytes done and bytes in total while a model is fetched and

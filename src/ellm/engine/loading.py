@@ -91,6 +91,7 @@ def load_model(
         options.context_tokens,
         context_length=config.context_length,
         available_bytes=available_memory_bytes(),
+        kv_type=options.kv_type,
         plan=lambda num_blocks: memory_plan(
             file,
             program,

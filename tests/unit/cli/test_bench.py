@@ -82,7 +82,7 @@ def test_json_holds_what_was_measured_and_what_it_depends_on(ellm: Ellm, tiny: s
     assert values["version"] == __version__
     assert values["command"] == ["ellm", "bench", "-m", tiny, *QUICK, "-b", "64", "--json", "-"]
     assert (values["model"], values["text"]) == ("tiny.gguf", None)
-    assert (values["threads"], values["kv_type"], values["attention"]) == (1, "f32", "exact")
+    assert (values["threads"], values["kv_type"], values["attention"]) == (1, "int8", "exact")
     assert (values["rows_per_chunk"], values["n"], values["n_by_rows"]) == (64, 3, 7)
     machine = values["machine"]
     assert (machine["cpu"], machine["isa"]) == (cpu_name(), values["isa"])
@@ -109,8 +109,10 @@ def test_json_rows_agree_with_themselves(ellm: Ellm, tiny: str) -> None:
         for count, median in row["step_ms_by_rows"].items():
             least, most = row["step_ms_range_by_rows"][count]
             assert 0 < least <= median <= most
-    # KV of 60 more tokens: 3 layers, keys and values of 2 heads of 16 elements, float32.
-    assert rows[1]["bytes_per_token"] - rows[0]["bytes_per_token"] == 60 * 3 * 2 * 2 * 16 * 4
+    # KV of 60 more tokens: 3 layers, 2 heads; keys and values of 16 bytes and a scale each, and a
+    # token's share of its block's mean.
+    head_bytes = 2 * (16 + 4) + 16 * 4 // 64
+    assert rows[1]["bytes_per_token"] - rows[0]["bytes_per_token"] == 60 * 3 * 2 * head_bytes
 
 
 def test_table_shows_the_figures_with_their_units_and_stderr_the_rest(
@@ -121,7 +123,7 @@ def test_table_shows_the_figures_with_their_units_and_stderr_the_rest(
     assert done.err == "reading 130 random tokens, measuring at 70, 130\n"
     values = json.loads((tmp_path / "b.json").read_text())
     lines = done.out.splitlines()
-    assert lines[0] == "model    tiny.gguf, f32 KV, exact attention"
+    assert lines[0] == "model    tiny.gguf, int8 KV, exact attention"
     assert lines[1] == "text     random tokens"
     assert cpu_name() in lines[2]
     assert f"eLLM {__version__}, {values['isa']}, 1 thread, which read 10.0 GB/s" in lines[3]
@@ -210,7 +212,7 @@ def test_the_deepest_depth_leaves_room_for_its_steps(ellm: Ellm, tiny: str) -> N
         ("--decode", "0", "0 is out of range, allowed is 1 to 10000"),
         ("-b", "0", "1 to 8192"),
         ("-t", "0", "1 to 4096"),
-        ("--kv-type", "q8", "f32 or f16"),
+        ("--kv-type", "q8", "int8 or f16"),
         ("-b", "7", "--rows 8 is more than the 7 rows that -b allows a step"),
         ("--text", "absent.txt", "the text absent.txt cannot be read: No such file"),
         ("--text", ".", "the text . cannot be read: Is a directory"),

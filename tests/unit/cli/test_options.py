@@ -16,7 +16,7 @@ OUT_OF_RANGE = [
     ("-t", "100000", "1 to 4096"),
     ("-b", "0", "1 to 8192"),
     ("-b", "9000", "1 to 8192"),
-    ("--kv-type", "q8", "f32 or f16"),
+    ("--kv-type", "q8", "int8 or f16"),
     ("--temperature", "-0.1", "0 to 100"),
     ("--temperature", "nan", "0 to 100"),
     ("--temperature", "1e999", "0 to 100"),

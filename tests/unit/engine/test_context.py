@@ -22,11 +22,12 @@ class Plan:
         return self.weights_bytes + self.arena_bytes + self.kv_bytes
 
 
-def chosen(asked, *, available, context_length=8192):
+def chosen(asked, *, available, context_length=8192, kv_type="int8"):
     return choose_context(
         asked,
         context_length=context_length,
         available_bytes=available,
+        kv_type=kv_type,
         plan=lambda num_blocks: Plan(num_blocks * BLOCK),
     )
 
@@ -74,7 +75,16 @@ def test_default_context_is_the_most_that_fits(available, context_length):
     assert tokens == context_length or total(tokens + 1) > budget
 
 
-def test_lowered_context_is_told(caplog):
+@pytest.mark.parametrize("kv_type", ["int8", "f16"])
+def test_lowered_context_is_told(caplog, kv_type):
     with caplog.at_level(logging.WARNING):
-        tokens = chosen(None, available=1_500_000)
+        tokens = chosen(None, available=1_500_000, kv_type=kv_type)
     assert f"context lowered from 8192 to {tokens} tokens: 1.5 MB of memory" in caplog.text
+    assert ("kv_type='int8'" in caplog.text) == (kv_type != "int8")
+
+
+@pytest.mark.parametrize("kv_type", ["int8", "f32"])
+def test_int8_is_advised_where_it_would_help(kv_type):
+    with pytest.raises(CapacityError) as caught:
+        chosen(1000, available=1000, kv_type=kv_type)
+    assert ("kv_type='int8'" in str(caught.value)) == (kv_type != "int8")
