@@ -155,6 +155,11 @@ class PyExecutor {
     const std::lock_guard lock(mutex_);
     executor_.forget({blocks.data(), blocks.size()});
   }
+  std::vector<double> op_seconds() {
+    const nb::gil_scoped_release released;
+    const std::lock_guard lock(mutex_);
+    return executor_.op_seconds();
+  }
   int64_t arena_bytes() const { return executor_.arena_bytes(); }
   int64_t kv_bytes() const { return executor_.kv_bytes(); }
   int pinned_threads() const { return executor_.pinned_threads(); }
@@ -250,6 +255,7 @@ void bind_executor(nb::module_& m) {
       .def("step", &PyExecutor::step)
       .def("abort", &PyExecutor::abort)
       .def("forget", &PyExecutor::forget)
+      .def("op_seconds", &PyExecutor::op_seconds)
       .def_prop_ro("arena_bytes", &PyExecutor::arena_bytes)
       .def_prop_ro("kv_bytes", &PyExecutor::kv_bytes)
       .def_prop_ro("pinned_threads", &PyExecutor::pinned_threads);

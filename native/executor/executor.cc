@@ -60,6 +60,7 @@ void Executor::finish() {
     next += config_.max_rows * QuantizedRows::bytes_per_row(slot.width);
   }
   for (const auto& op : ops_) op->set_scratch(next);
+  op_times_.resize(ops_.size());
 }
 
 void Executor::check(const Step& step) const {
@@ -101,11 +102,15 @@ void Executor::start(const Step& step) {
   stopped_ = false;
   abort_.store(false, std::memory_order_relaxed);
   machine_.next_item.store(0, std::memory_order_relaxed);
+  op_start_ = Clock::now();
   pool_.start([this, step](int rank) {
-    for (const auto& op : ops_) {
+    for (size_t i = 0; i < ops_.size(); ++i) {
       if (stopped_) return;
-      op->run(machine_, step, rank);
-      pool_.barrier([this] {
+      ops_[i]->run(machine_, step, rank);
+      pool_.barrier([this, i] {
+        const Clock::time_point now = Clock::now();
+        op_times_[i] = now - op_start_;
+        op_start_ = now;
         machine_.next_item.store(0, std::memory_order_relaxed);
         stopped_ = abort_.load(std::memory_order_relaxed);
       });
@@ -118,6 +123,12 @@ void Executor::forget(std::span<const int32_t> blocks) {
     require(block >= 0 && block < config_.num_blocks, "KV block id", block, below(config_.num_blocks));
     kv_.forget(block);
   }
+}
+
+std::vector<double> Executor::op_seconds() const {
+  std::vector<double> seconds;
+  for (const Clock::duration time : op_times_) seconds.push_back(std::chrono::duration<double>(time).count());
+  return seconds;
 }
 
 void Executor::finish_step() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <span>
 #include <string>
@@ -51,10 +52,14 @@ class Executor {
   void forget(std::span<const int32_t> blocks);
   // Throws kAborted if the step was stopped before its end.
   void finish_step();
+  // Seconds each op of the last step took, in the order they were added; not while a step runs.
+  std::vector<double> op_seconds() const;
   // Ends the running step between two ops; the next step is not affected. Thread-safe.
   void abort() { abort_.store(true, std::memory_order_relaxed); }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void check(const Step& step) const;
 
   ExecutorConfig config_;
@@ -63,6 +68,8 @@ class Executor {
   Machine machine_;
   std::vector<std::shared_ptr<RopeTable>> rope_tables_;
   std::vector<std::unique_ptr<Op>> ops_;
+  std::vector<Clock::duration> op_times_;
+  Clock::time_point op_start_;
   Pages arena_;
   std::atomic<bool> abort_ = false;
   bool stopped_ = false;

@@ -27,7 +27,7 @@ struct AttentionArgs {
   const uint8_t* const* v_blocks;
   int head_dim;
   int queries;            // 1..kMaxQueries
-  const float* const* q;  // (D) each, already scaled
+  const float* const* q;  // (padded D) each, already scaled, the padding zero
   const int32_t* begin;   // per query: tokens [begin, end) of the segment, never empty
   const int32_t* end;
   float* scores;      // scratch, kMaxQueries * kSegmentTokens

@@ -208,6 +208,7 @@ class AttentionOp : public Op {
       float* const q_scaled = scaled + args.queries * dim_;
       const float* source = qkv.row(query.row) + query.head * spec_.head_dim;
       for (int e = 0; e < spec_.head_dim; ++e) q_scaled[e] = source[e] * spec_.scale;
+      std::fill(q_scaled + spec_.head_dim, q_scaled + dim_, 0.0f);
       q[args.queries] = q_scaled;
       begin[args.queries] = from;
       end[args.queries] = to;

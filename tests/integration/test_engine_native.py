@@ -81,8 +81,8 @@ def test_stats_tell_what_was_loaded(folder):
     assert stats.threads == thread_limit()
     assert stats.model_load_ms > 0
     assert stats.weights_bytes > 0
-    # Layers, blocks, KV heads; per token K and V of D bytes with a scale each; the mean of the keys.
-    assert stats.kv_bytes == 3 * 2 * 2 * (64 * 2 * (16 + 4) + 16 * 4)
+    # Layers, blocks, KV heads; per token K and V of D bytes and a scale of V; scales and mean of K.
+    assert stats.kv_bytes == 3 * 2 * 2 * (64 * (2 * 16 + 4) + 2 * 16 * 4)
     assert stats.arena_bytes > 0
     assert stats.bytes_per_token > stats.kv_bytes * stats.prompt_tokens // 128
 

@@ -22,23 +22,24 @@ struct ValueWeights {
   int16_t pairs[kBlockTokens];
 };
 
-template <class Code>
-inline void put_pairs(const Code* codes, int count, int16_t* pairs) {
-  for (int i = 0; i < count; i += 4) {
-    pairs[i] = codes[i];
-    pairs[i + 1] = codes[i + 2];
-    pairs[i + 2] = codes[i + 1];
-    pairs[i + 3] = codes[i + 3];
-  }
-}
-
 inline void prepare(const int16_t* codes, int dim, KeyQuery* query) {
-  put_pairs(codes, dim, query->pairs);
-  query->sum = 0;
-  for (int i = 0; i < dim; ++i) query->sum += codes[i];
+  int32_t sum = 0;
+  for (int i = 0; i < dim; i += 16) {
+    const __m256i code = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i));
+    constexpr int kSwapMiddle = 0xD8;  // 0, 2, 1, 3
+    const __m256i pairs = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(code, kSwapMiddle), kSwapMiddle);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(query->pairs + i), pairs);
+    for (int j = 0; j < 16; ++j) sum += codes[i + j];
+  }
+  query->sum = sum;
 }
 inline void prepare(const uint8_t* codes, ValueWeights* weights) {
-  put_pairs(codes, kBlockTokens, weights->pairs);
+  for (int i = 0; i < kBlockTokens; i += 4) {
+    weights->pairs[i] = codes[i];
+    weights->pairs[i + 1] = codes[i + 2];
+    weights->pairs[i + 2] = codes[i + 1];
+    weights->pairs[i + 3] = codes[i + 3];
+  }
 }
 
 inline __m256i load_256(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }

@@ -11,28 +11,28 @@
 namespace ellm {
 namespace {
 
-// code = 254 * coarse + fine
+// code = 256 * high + low
 struct KeyQuery {
-  int8_t coarse[kMaxInt8HeadDim];
-  int8_t fine[kMaxInt8HeadDim];
-  int32_t coarse_sum;
-  int32_t fine_sum;
+  int8_t high[kMaxInt8HeadDim];
+  int8_t low[kMaxInt8HeadDim];
+  int32_t sum;
 };
 struct ValueWeights {
   uint8_t codes[kBlockTokens];
 };
 
 inline void prepare(const int16_t* codes, int dim, KeyQuery* query) {
-  query->coarse_sum = 0;
-  query->fine_sum = 0;
-  for (int i = 0; i < dim; ++i) {
-    const int coarse = (codes[i] + (codes[i] < 0 ? -127 : 127)) / 254;
-    const int fine = codes[i] - 254 * coarse;
-    query->coarse[i] = static_cast<int8_t>(coarse);
-    query->fine[i] = static_cast<int8_t>(fine);
-    query->coarse_sum += coarse;
-    query->fine_sum += fine;
+  __m256i pair_sums = _mm256_setzero_si256();
+  for (int i = 0; i < dim; i += 16) {
+    const __m256i code = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i));
+    const auto put = [&](int8_t* bytes, __m256i words) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + i), _mm256_cvtepi16_epi8(words));
+    };
+    put(query->high, _mm256_srai_epi16(_mm256_add_epi16(code, _mm256_set1_epi16(128)), 8));
+    put(query->low, code);
+    pair_sums = _mm256_add_epi32(pair_sums, _mm256_madd_epi16(code, _mm256_set1_epi16(1)));
   }
+  query->sum = _mm512_reduce_add_epi32(_mm512_zextsi256_si512(pair_sums));
 }
 inline void prepare(const uint8_t* codes, ValueWeights* weights) {
   std::memcpy(weights->codes, codes, kBlockTokens);
@@ -54,12 +54,12 @@ inline __m512i join_high_nibbles(__m512i high, __m512i low) {
 template <int kQueries>
 void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries,
               const BlockPrefetch& ahead, I32x16* sums) {
-  __m512i coarse[kQueries];
-  __m512i fine[kQueries];
+  __m512i high_sums[kQueries];
+  __m512i low_sums[kQueries];
   for (int j = 0; j < kQueries; ++j) {
     // Codes are stored 128 too high.
-    coarse[j] = _mm512_set1_epi32(-128 * queries[j].coarse_sum);
-    fine[j] = _mm512_set1_epi32(-128 * queries[j].fine_sum);
+    high_sums[j] = _mm512_setzero_si512();
+    low_sums[j] = _mm512_set1_epi32(-128 * queries[j].sum);
   }
   for (int i = 0; i < dim; i += 8) {
     const __m512i high_codes = _mm512_loadu_si512(high + i * 8);
@@ -68,14 +68,14 @@ void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* 
     const __m512i second = join_high_nibbles(high_codes, low_codes);
     ahead.lines(i, 0, 4);
     for (int j = 0; j < kQueries; ++j) {
-      coarse[j] = _mm512_dpbusd_epi32(coarse[j], first, broadcast_quad(queries[j].coarse + i));
-      coarse[j] = _mm512_dpbusd_epi32(coarse[j], second, broadcast_quad(queries[j].coarse + i + 4));
-      fine[j] = _mm512_dpbusd_epi32(fine[j], first, broadcast_quad(queries[j].fine + i));
-      fine[j] = _mm512_dpbusd_epi32(fine[j], second, broadcast_quad(queries[j].fine + i + 4));
+      high_sums[j] = _mm512_dpbusd_epi32(high_sums[j], first, broadcast_quad(queries[j].high + i));
+      high_sums[j] = _mm512_dpbusd_epi32(high_sums[j], second, broadcast_quad(queries[j].high + i + 4));
+      low_sums[j] = _mm512_dpbusd_epi32(low_sums[j], first, broadcast_quad(queries[j].low + i));
+      low_sums[j] = _mm512_dpbusd_epi32(low_sums[j], second, broadcast_quad(queries[j].low + i + 4));
     }
   }
   for (int j = 0; j < kQueries; ++j) {
-    sums[j] = _mm512_add_epi32(_mm512_mullo_epi32(coarse[j], _mm512_set1_epi32(254)), fine[j]);
+    sums[j] = _mm512_add_epi32(_mm512_slli_epi32(high_sums[j], 8), low_sums[j]);
   }
 }
 

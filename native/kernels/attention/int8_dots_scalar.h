@@ -5,7 +5,7 @@
 //   ValueWeights   8-bit codes of one block's 64 probabilities; `prepare` makes it
 //   key_sums       for 16 tokens: sums[query] = sum over elements of code * query code, a lane a token
 //   value_sums     for 16 * kVectors elements: sums[query][vector] = sum over 64 tokens of weight * code
-// All sums fit 32 bits: 127 * 32258 * 512 elements, 255 * 127 * 64 tokens.
+// All sums fit 32 bits: 127 * 32639 * 512 elements, 255 * 127 * 64 tokens.
 // Include after kernels/vector/scalar.h.
 #pragma once
 

@@ -1,7 +1,7 @@
 // Storing a block as int8 and attending to stored blocks; layout in int8_layout.h.
 //
-// A score is  scale_t * (q . code_t) + q . mean,  with q in 16 bits: the code's rounding is then the only
-// one that matters. Probabilities times the values' scales are rounded to 8 bits per block. Integer sums
+// A score is  (q * scales) . code_t + q . mean,  with q * scales in 16 bits: the code's rounding is then the
+// only one that matters. Probabilities times the values' scales are rounded to 8 bits per block. Integer sums
 // are exact, float steps in one order: the laws of kernel.h hold.
 // Include after kernels/vector/<isa>.h and kernels/attention/int8_dots_<isa>.h.
 #pragma once
@@ -39,23 +39,22 @@ inline void store_keys(const float* keys, int head_dim, uint8_t* block) {
   const int dim = padded_dim(head_dim);
   float* const mean = reinterpret_cast<float*>(block + Int8Block::mean(dim));
   float* const scales = reinterpret_cast<float*>(block + Int8Block::key_scales(dim));
-  std::memset(mean, 0, static_cast<size_t>(dim) * sizeof(float));
+  std::memset(block + Int8Block::key_scales(dim), 0, static_cast<size_t>(8 * dim));
   for (int i = 0; i < head_dim; ++i) {
-    const float* k = keys + i * 16;
-    const int64_t stride = int64_t{head_dim} * 16;
-    const F32x16 sum = add(add(load(k), load(k + stride)), add(load(k + 2 * stride), load(k + 3 * stride)));
-    mean[i] = reduce_add(sum) / 64.0f;
-  }
-  for (int group = 0; group < 4; ++group) {
-    const float* k = keys + int64_t{group} * head_dim * 16;
+    F32x16 key[4];
+    for (int group = 0; group < 4; ++group) key[group] = load(keys + (int64_t{group} * head_dim + i) * 16);
+    mean[i] = reduce_add(add(add(key[0], key[1]), add(key[2], key[3]))) / 64.0f;
     F32x16 range = zero();
-    for (int i = 0; i < head_dim; ++i) range = max(range, magnitude(sub(load(k + i * 16), set1(mean[i]))));
-    store(scales + group * 16, div(range, set1(127.0f)));
-    const F32x16 inverse = codes_per_unit(range);
-    for (int i = 0; i < head_dim; ++i) {
+    for (F32x16& k : key) {
+      k = sub(k, set1(mean[i]));
+      range = max(range, magnitude(k));
+    }
+    const float largest = reduce_max(range);
+    scales[i] = largest / 127.0f;
+    const F32x16 inverse = codes_per_unit(set1(largest));
+    for (int group = 0; group < 4; ++group) {
       int8_t codes[16];
-      const F32x16 code = mul(sub(load(k + i * 16), set1(mean[i])), inverse);
-      store_i8(codes, min(max(code, set1(-127.0f)), set1(127.0f)));
+      store_i8(codes, min(max(mul(key[group], inverse), set1(-127.0f)), set1(127.0f)));
       put_key_codes(codes, group, i, dim, block);
     }
   }
@@ -88,50 +87,54 @@ void store_int8(const uint8_t* keys, const uint8_t* values, int head_dim, uint8_
   store_values(reinterpret_cast<const float*>(values), head_dim, block);
 }
 
-// 254 * 127: two int8 terms, coarse and fine, can spell it.
-inline constexpr float kLargestQueryCode = 32258.0f;
+// 256 * 127 + 127: two int8 terms can spell it.
+inline constexpr float kLargestQueryCode = 32639.0f;
 
-// Codes of a query; returns their unit.
-inline float quantize_query(const float* q, int head_dim, KeyQuery* query) {
-  const int dim = padded_dim(head_dim);
+// Queries against one block: codes are of q * scales / unit, and q . mean is in every score.
+template <int kQueries>
+struct BlockQueries {
+  KeyQuery codes[kQueries];
+  float unit[kQueries];
+  float mean_score[kQueries];
+};
+
+template <int kQueries>
+inline void prepare_query(const float* q, const uint8_t* block, int dim, int j,
+                          BlockQueries<kQueries>* queries) {
+  const float* const scales = reinterpret_cast<const float*>(block + Int8Block::key_scales(dim));
+  const float* const mean = reinterpret_cast<const float*>(block + Int8Block::mean(dim));
+  float scaled[kMaxInt8HeadDim];
   F32x16 range = zero();
+  F32x16 mean_score = zero();
   for (int i = 0; i < dim; i += 16) {
-    range = max(range, magnitude(load_first(q + i, head_dim - i < 16 ? head_dim - i : 16)));
+    const F32x16 v = mul(load(q + i), load(scales + i));
+    store(scaled + i, v);
+    range = max(range, magnitude(v));
+    mean_score = fma(load(q + i), load(mean + i), mean_score);
   }
   const float largest = reduce_max(range);
   const F32x16 inverse = set1(largest > kSmallestRange ? kLargestQueryCode / largest : 0.0f);
   int16_t codes[kMaxInt8HeadDim];
   for (int i = 0; i < dim; i += 16) {
-    const F32x16 code = mul(load_first(q + i, head_dim - i < 16 ? head_dim - i : 16), inverse);
+    const F32x16 code = mul(load(scaled + i), inverse);
     store_i16(codes + i, min(max(code, set1(-kLargestQueryCode)), set1(kLargestQueryCode)));
   }
-  prepare(codes, dim, query);
-  return largest / kLargestQueryCode;
-}
-
-inline float dot_floats(const float* a, const float* b, int64_t size) {
-  F32x16 sum = zero();
-  for (int64_t i = 0; i < size; i += 16) {
-    const int64_t count = size - i < 16 ? size - i : 16;
-    sum = fma(load_first(a + i, count), load_first(b + i, count), sum);
-  }
-  return reduce_add(sum);
+  prepare(codes, dim, &queries->codes[j]);
+  queries->unit[j] = largest / kLargestQueryCode;
+  queries->mean_score[j] = reduce_add(mean_score);
 }
 
 template <int kQueries>
-void score_int8_group(const AttentionArgs& args, const KeyQuery* queries, const float* units,
-                      const float* mean_scores, int block, const uint8_t* next_block, int group) {
+void score_int8_group(const AttentionArgs& args, const BlockQueries<kQueries>& queries, int block,
+                      const uint8_t* next_block, int group) {
   const int dim = padded_dim(args.head_dim);
-  const int64_t place = int64_t{group} * dim * 8;
-  const uint8_t* high = args.k_blocks[block] + place;
+  const uint8_t* high = args.k_blocks[block] + int64_t{group} * dim * 8;
   const BlockPrefetch ahead(next_block, group, dim);
   I32x16 sums[kQueries];
-  key_sums<kQueries>(high, high + Int8Block::low_plane(dim), dim, queries, ahead, sums);
-  const float* scales = reinterpret_cast<const float*>(args.k_blocks[block] + Int8Block::key_scales(dim));
-  const F32x16 scale = load(scales + group * 16);
+  key_sums<kQueries>(high, high + Int8Block::low_plane(dim), dim, queries.codes, ahead, sums);
   const int first_token = block * kBlockTokens + group * 16;
   for (int j = 0; j < kQueries; ++j) {
-    const F32x16 score = fma(mul(to_float(sums[j]), set1(units[j])), scale, set1(mean_scores[j]));
+    const F32x16 score = fma(to_float(sums[j]), set1(queries.unit[j]), set1(queries.mean_score[j]));
     store(args.scores + j * kSegmentTokens + first_token,
           mask_range(score, first_token, args.begin[j], args.end[j]));
   }
@@ -177,10 +180,7 @@ void attend_int8_queries(const AttentionArgs& args) {
     first = args.begin[j] < first ? args.begin[j] : first;
     last = args.end[j] > last ? args.end[j] : last;
   }
-  KeyQuery queries[kQueries];
-  float query_units[kQueries];
   for (int j = 0; j < kQueries; ++j) {
-    query_units[j] = quantize_query(args.q[j], args.head_dim, &queries[j]);
     for (int i = 0; i < dim; i += 16) store(args.out[j] + i, zero());
   }
   const int first_group = first / 16;
@@ -188,14 +188,13 @@ void attend_int8_queries(const AttentionArgs& args) {
   const int last_block = (last_group - 1) / 4;
   for (int group = first_group; group < last_group;) {
     const int block = group / 4;
-    const float* mean = reinterpret_cast<const float*>(args.k_blocks[block] + Int8Block::mean(dim));
-    float mean_scores[kQueries];
-    for (int j = 0; j < kQueries; ++j) mean_scores[j] = dot_floats(args.q[j], mean, args.head_dim);
+    BlockQueries<kQueries> queries;
+    for (int j = 0; j < kQueries; ++j) prepare_query(args.q[j], args.k_blocks[block], dim, j, &queries);
     const uint8_t* const next_block = !args.prefetch       ? nullptr
                                       : block < last_block ? args.k_blocks[block + 1]
                                                            : args.next_block;
     for (; group < last_group && group / 4 == block; ++group) {
-      score_int8_group<kQueries>(args, queries, query_units, mean_scores, block, next_block, group % 4);
+      score_int8_group<kQueries>(args, queries, block, next_block, group % 4);
     }
   }
   for (int j = 0; j < kQueries; ++j) exponentiate(args, j, first_group * 16, last_group * 16);

@@ -20,7 +20,7 @@ class EngineConfig:
         context_tokens: Tokens of prompt and answer that the KV cache holds, shared by the
             sequences that run together; None is the model's own context, or as much of it as
             memory has room for.
-        kv_type: Storage of keys and values: "int8" (272 bytes per token, layer and KV head of 128),
+        kv_type: Storage of keys and values: "int8" (276 bytes per token, layer and KV head of 128),
             "f16" (512) or "f32" (1,024).
         rows_per_chunk: Rows of a step at most: how a prompt is cut, which changes no result.
         mmap: Map the weights instead of copying them to memory.

@@ -112,6 +112,11 @@ class NativeExecutor:
         """Give back what int8 blocks hold beside their stored form; their sequences have ended."""
         self._native.forget(np.ascontiguousarray(blocks))
 
+    def op_seconds(self) -> list[float]:
+        """Return the seconds that each op of the last step took, in the program's order."""
+        seconds: list[float] = self._native.op_seconds()
+        return seconds
+
     def bytes_per_token(self, depth_tokens: int) -> int:
         """Return the bytes that decoding one token reads: weights, and KV of `depth_tokens`.
 

@@ -109,9 +109,9 @@ def test_json_rows_agree_with_themselves(ellm: Ellm, tiny: str) -> None:
         for count, median in row["step_ms_by_rows"].items():
             least, most = row["step_ms_range_by_rows"][count]
             assert 0 < least <= median <= most
-    # KV of 60 more tokens: 3 layers, 2 heads; keys and values of 16 bytes and a scale each, and a
-    # token's share of its block's mean.
-    head_bytes = 2 * (16 + 4) + 16 * 4 // 64
+    # KV of 60 more tokens: 3 layers, 2 heads; keys and values of 16 bytes, the scale of the values,
+    # and a token's share of its block's means and scales of keys.
+    head_bytes = 2 * 16 + 4 + 2 * 16 * 4 // 64
     assert rows[1]["bytes_per_token"] - rows[0]["bytes_per_token"] == 60 * 3 * 2 * head_bytes
 
 
