@@ -22,24 +22,24 @@ struct ValueWeights {
   int16_t pairs[kBlockTokens];
 };
 
+// (0, 1, 2, 3) of every quad as (0, 2), (1, 3).
+inline __m256i to_pairs(__m256i words) {
+  return _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(words, 0xD8), 0xD8);
+}
+
 inline void prepare(const int16_t* codes, int dim, KeyQuery* query) {
   int32_t sum = 0;
   for (int i = 0; i < dim; i += 16) {
     const __m256i code = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i));
-    constexpr int kSwapMiddle = 0xD8;  // 0, 2, 1, 3
-    const __m256i pairs = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(code, kSwapMiddle), kSwapMiddle);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(query->pairs + i), pairs);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(query->pairs + i), to_pairs(code));
     for (int j = 0; j < 16; ++j) sum += codes[i + j];
   }
   query->sum = sum;
 }
-inline void prepare(const uint8_t* codes, ValueWeights* weights) {
-  for (int i = 0; i < kBlockTokens; i += 4) {
-    weights->pairs[i] = codes[i];
-    weights->pairs[i + 1] = codes[i + 2];
-    weights->pairs[i + 2] = codes[i + 1];
-    weights->pairs[i + 3] = codes[i + 3];
-  }
+inline void put_weights(F32x16 codes, int token, ValueWeights* weights) {
+  const __m256i halves = _mm256_packs_epi32(_mm256_cvtps_epi32(codes.lo), _mm256_cvtps_epi32(codes.hi));
+  const __m256i words = _mm256_permute4x64_epi64(halves, 0xD8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights->pairs + token), to_pairs(words));
 }
 
 inline __m256i load_256(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }

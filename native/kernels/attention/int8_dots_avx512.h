@@ -34,8 +34,8 @@ inline void prepare(const int16_t* codes, int dim, KeyQuery* query) {
   }
   query->sum = _mm512_reduce_add_epi32(_mm512_zextsi256_si512(pair_sums));
 }
-inline void prepare(const uint8_t* codes, ValueWeights* weights) {
-  std::memcpy(weights->codes, codes, kBlockTokens);
+inline void put_weights(F32x16 codes, int token, ValueWeights* weights) {
+  store_u8(weights->codes + token, codes);
 }
 
 inline __m512i broadcast_quad(const void* p) {

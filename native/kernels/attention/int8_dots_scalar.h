@@ -2,7 +2,7 @@
 //
 // Each ISA has a file like this one with its own form of a query and of a block's weights:
 //   KeyQuery       16-bit codes of a query; `prepare` makes it
-//   ValueWeights   8-bit codes of one block's 64 probabilities; `prepare` makes it
+//   ValueWeights   8-bit codes of one block's 64 probabilities; `put_weights` sets 16 of them
 //   key_sums       for 16 tokens: sums[query] = sum over elements of code * query code, a lane a token
 //   value_sums     for 16 * kVectors elements: sums[query][vector] = sum over 64 tokens of weight * code
 // All sums fit 32 bits: 127 * 32639 * 512 elements, 255 * 127 * 64 tokens.
@@ -27,8 +27,8 @@ struct ValueWeights {
 inline void prepare(const int16_t* codes, int dim, KeyQuery* query) {
   std::memcpy(query->codes, codes, static_cast<size_t>(dim) * sizeof *codes);
 }
-inline void prepare(const uint8_t* codes, ValueWeights* weights) {
-  std::memcpy(weights->codes, codes, kBlockTokens);
+inline void put_weights(F32x16 codes, int token, ValueWeights* weights) {
+  store_u8(weights->codes + token, codes);
 }
 
 template <int kQueries>

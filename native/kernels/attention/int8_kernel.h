@@ -126,7 +126,7 @@ inline void prepare_query(const float* q, const uint8_t* block, int dim, int j,
 
 template <int kQueries>
 void score_int8_group(const AttentionArgs& args, const BlockQueries<kQueries>& queries, int block,
-                      const uint8_t* next_block, int group) {
+                      const uint8_t* next_block, int group, bool seen_by_all) {
   const int dim = padded_dim(args.head_dim);
   const uint8_t* high = args.k_blocks[block] + int64_t{group} * dim * 8;
   const BlockPrefetch ahead(next_block, group, dim);
@@ -136,22 +136,22 @@ void score_int8_group(const AttentionArgs& args, const BlockQueries<kQueries>& q
   for (int j = 0; j < kQueries; ++j) {
     const F32x16 score = fma(to_float(sums[j]), set1(queries.unit[j]), set1(queries.mean_score[j]));
     store(args.scores + j * kSegmentTokens + first_token,
-          mask_range(score, first_token, args.begin[j], args.end[j]));
+          seen_by_all ? score : mask_range(score, first_token, args.begin[j], args.end[j]));
   }
 }
 
-// Probabilities of one block times the values' scales, as 8-bit codes; returns the codes' unit.
+// Codes of one block's probabilities times the values' scales; returns their unit.
 inline float weigh_tokens(const float* probabilities, const float* scales, int first, int last,
-                          uint8_t* codes) {
+                          ValueWeights* weights) {
   F32x16 largest = zero();
   for (int t = first; t < last; t += 16)
     largest = max(largest, mul(load(probabilities + t), load(scales + t)));
   const float range = reduce_max(largest);
   const F32x16 inverse = set1(range > kSmallestRange ? 255.0f / range : 0.0f);
-  std::memset(codes, 0, kBlockTokens);
+  if (last - first < kBlockTokens) *weights = {};
   for (int t = first; t < last; t += 16) {
     const F32x16 code = mul(mul(load(probabilities + t), load(scales + t)), inverse);
-    store_u8(codes + t, min(max(code, zero()), set1(255.0f)));
+    put_weights(min(max(code, zero()), set1(255.0f)), t, weights);
   }
   return range / 255.0f;
 }
@@ -176,9 +176,13 @@ void attend_int8_queries(const AttentionArgs& args) {
   const int dim = padded_dim(args.head_dim);
   int first = args.begin[0];
   int last = args.end[0];
+  int latest_begin = first;
+  int earliest_end = last;
   for (int j = 1; j < kQueries; ++j) {
     first = args.begin[j] < first ? args.begin[j] : first;
     last = args.end[j] > last ? args.end[j] : last;
+    latest_begin = args.begin[j] > latest_begin ? args.begin[j] : latest_begin;
+    earliest_end = args.end[j] < earliest_end ? args.end[j] : earliest_end;
   }
   for (int j = 0; j < kQueries; ++j) {
     for (int i = 0; i < dim; i += 16) store(args.out[j] + i, zero());
@@ -194,7 +198,8 @@ void attend_int8_queries(const AttentionArgs& args) {
                                       : block < last_block ? args.k_blocks[block + 1]
                                                            : args.next_block;
     for (; group < last_group && group / 4 == block; ++group) {
-      score_int8_group<kQueries>(args, queries, block, next_block, group % 4);
+      const bool seen_by_all = group * 16 >= latest_begin && group * 16 + 16 <= earliest_end;
+      score_int8_group<kQueries>(args, queries, block, next_block, group % 4, seen_by_all);
     }
   }
   for (int j = 0; j < kQueries; ++j) exponentiate(args, j, first_group * 16, last_group * 16);
@@ -206,9 +211,7 @@ void attend_int8_queries(const AttentionArgs& args) {
     float units[kQueries];
     for (int j = 0; j < kQueries; ++j) {
       const float* probabilities = args.scores + j * kSegmentTokens + block * kBlockTokens;
-      uint8_t codes[kBlockTokens];
-      units[j] = weigh_tokens(probabilities, scales, from, to, codes);
-      prepare(codes, &weights[j]);
+      units[j] = weigh_tokens(probabilities, scales, from, to, &weights[j]);
     }
     constexpr int kVectors = kQueries <= 4 ? 4 : 2;
     int vector = 0;
