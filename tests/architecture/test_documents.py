@@ -11,7 +11,14 @@ from ellm import errors
 from ellm.cli.main import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED
 from tests.architecture.repository import ROOT
 
-NAMES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/cli.md")
+NAMES = (
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/cli.md",
+    "docs/performance.md",
+)
 PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in NAMES}
 # The recipes of CONTRIBUTING.md write these.
 EXAMPLES = re.compile(r"models/qwen3\.py|/x\.py|kernels/x/|neon|commands/convert\.py")
