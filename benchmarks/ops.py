@@ -32,18 +32,21 @@ CHUNK_ROWS = 512
 
 def kinds(program: Program, places: dict[str, int], kv_bytes: int) -> list[tuple[str, int]]:
     """Return the kind of every op and the bytes it reads."""
+
+    def matrices(*weights: str) -> tuple[str, int]:
+        # "blk.0.attn_q.weight" -> "attn_q"
+        names = ", ".join(weight.split(".")[-2] for weight in weights)
+        return names, sum(places[weight] for weight in weights)
+
     found = []
-    linear_adds = 0
     for op in program.ops:
         match op:
             case Linear(parts=parts):
-                found.append(("linear q, k, v", sum(places[part.weight] for part in parts)))
-            case LinearAdd(part=matrix):
-                name = ("linear attention out", "linear down")[linear_adds % 2]
-                linear_adds += 1
-                found.append((name, places[matrix.weight]))
+                found.append(matrices(*(part.weight for part in parts)))
+            case LinearAdd(part=part):
+                found.append(matrices(part.weight))
             case GatedLinear(gate=gate, up=up):
-                found.append(("linear gate, up", places[gate.weight] + places[up.weight]))
+                found.append(matrices(gate.weight, up.weight))
             case Attention():
                 found.append(("attention", kv_bytes))
             case Head(weight=weight):

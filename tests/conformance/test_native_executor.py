@@ -287,3 +287,15 @@ def test_memory_is_counted_exactly(architecture, formats, kv_type):
     assert plan.weights_bytes == executor.weights_bytes
     assert arena_bytes(source, model.program, 3, 40 * 64, 100) == executor.arena_bytes
     assert plan.arena_bytes > executor.arena_bytes
+
+
+def test_every_op_of_a_step_is_timed():
+    model = tiny_model("llama")
+    executor = native_executor(model)
+    started = time.perf_counter()
+    run_chunks(executor, random_tokens(100), [100])
+    elapsed = time.perf_counter() - started
+    seconds = executor.op_seconds()
+    assert len(seconds) == len(model.program.ops)
+    assert min(seconds) >= 0
+    assert 0 < sum(seconds) < elapsed
