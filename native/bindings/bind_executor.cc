@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "bindings/array_types.h"
+#include "bindings/choice.h"
 #include "executor/executor.h"
 
 namespace ellm {
@@ -110,7 +111,8 @@ class PyExecutor {
     const int64_t expected = int64_t{num_heads} * kv.head_dim;
     require_size("width of attention", static_cast<size_t>(width(out)), static_cast<size_t>(expected));
     executor_.add(make_attention({qkv, layer, num_heads, kv.num_kv_heads, kv.head_dim, scale, window, out,
-                                  executor_.config().max_positions}));
+                                  executor_.config().max_positions},
+                                 kv.type));
   }
   void add_head(int x, const Vector<float>& norm_weight, float epsilon, const Weight& weight) {
     require_size("columns of the head", static_cast<size_t>(weight.cols), static_cast<size_t>(width(x)));
@@ -122,19 +124,21 @@ class PyExecutor {
 
   void finish() { executor_.finish(); }
 
-  // rows: (blocks, start, count) per sequence. One step at a time; a second caller waits.
+  // rows: (blocks, start, count, choice) per sequence. One step at a time; a second caller waits.
   void step(const Vector<int32_t>& tokens,
-            const std::vector<std::tuple<Vector<int32_t>, int32_t, int32_t>>& rows,
+            const std::vector<std::tuple<Vector<int32_t>, int32_t, int32_t, std::optional<PyChoice>>>& rows,
             const Vector<int32_t>& logits_rows, WritableRows logits) {
     require_size("rows of logits", logits.shape(0), logits_rows.size());
     require_size("width of logits", logits.shape(1), static_cast<size_t>(executor_.config().vocab_size));
     std::vector<RowRun> runs;
+    StepChoices choices(rows.size());
     int32_t first = 0;
-    for (const auto& [blocks, start, count] : rows) {
+    for (const auto& [blocks, start, count, choice] : rows) {
       const int64_t needed = (int64_t{start} + count + kBlockTokens - 1) / kBlockTokens;
       if (static_cast<int64_t>(blocks.size()) < needed)
         require_size("KV blocks of a sequence", blocks.size(), static_cast<size_t>(needed));
       runs.push_back({blocks.data(), start, count, first});
+      if (choice) choices.set(*choice, executor_.config().kv, &runs.back());
       first += count;
     }
     const Step step = {tokens.data(),      static_cast<int32_t>(tokens.size()),      &runs,
@@ -147,6 +151,7 @@ class PyExecutor {
     }
     wait();
     executor_.finish_step();
+    choices.give_back();
   }
 
   void abort() { executor_.abort(); }
@@ -154,6 +159,18 @@ class PyExecutor {
     const nb::gil_scoped_release released;
     const std::lock_guard lock(mutex_);
     executor_.forget({blocks.data(), blocks.size()});
+  }
+  void read_block(int32_t block, WritableBytes target) {
+    require_size("bytes of a KV block", target.size(), block_bytes());
+    const nb::gil_scoped_release released;
+    const std::lock_guard lock(mutex_);
+    executor_.read_block(block, target.data());
+  }
+  void write_block(int32_t block, const Vector<uint8_t>& source) {
+    require_size("bytes of a KV block", source.size(), block_bytes());
+    const nb::gil_scoped_release released;
+    const std::lock_guard lock(mutex_);
+    executor_.write_block(block, source.data());
   }
   std::vector<double> op_seconds() {
     const nb::gil_scoped_release released;
@@ -165,6 +182,9 @@ class PyExecutor {
   int pinned_threads() const { return executor_.pinned_threads(); }
 
  private:
+  size_t block_bytes() const {
+    return static_cast<size_t>(KvStore::block_bytes(executor_.config().kv));
+  }
   int64_t width(int slot) { return executor_.machine().slots.at(static_cast<size_t>(slot)).width; }
 
   std::vector<float> norm(const Vector<float>& weight, int64_t size) {
@@ -255,6 +275,8 @@ void bind_executor(nb::module_& m) {
       .def("step", &PyExecutor::step)
       .def("abort", &PyExecutor::abort)
       .def("forget", &PyExecutor::forget)
+      .def("read_block", &PyExecutor::read_block)
+      .def("write_block", &PyExecutor::write_block)
       .def("op_seconds", &PyExecutor::op_seconds)
       .def_prop_ro("arena_bytes", &PyExecutor::arena_bytes)
       .def_prop_ro("kv_bytes", &PyExecutor::kv_bytes)

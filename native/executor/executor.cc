@@ -86,6 +86,8 @@ void Executor::check(const Step& step) const {
       require(run.blocks[b] >= 0 && run.blocks[b] < config_.num_blocks, "KV block id", run.blocks[b],
               below(config_.num_blocks));
     }
+    require(run.rule == nullptr || config_.kv.type == KvType::kInt8, "rows that choose their blocks", run.count,
+            "none: the KV is not int8");
     rows += run.count;
   }
   require(rows == step.rows, "rows of all sequences", rows, std::to_string(step.rows));
@@ -123,6 +125,16 @@ void Executor::forget(std::span<const int32_t> blocks) {
     require(block >= 0 && block < config_.num_blocks, "KV block id", block, below(config_.num_blocks));
     kv_.forget(block);
   }
+}
+
+void Executor::read_block(int32_t block, uint8_t* target) const {
+  require(block >= 0 && block < config_.num_blocks, "KV block id", block, below(config_.num_blocks));
+  kv_.copy_out(block, target);
+}
+
+void Executor::write_block(int32_t block, const uint8_t* source) {
+  require(block >= 0 && block < config_.num_blocks, "KV block id", block, below(config_.num_blocks));
+  kv_.copy_in(block, source);
 }
 
 std::vector<double> Executor::op_seconds() const {

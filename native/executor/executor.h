@@ -50,6 +50,9 @@ class Executor {
   bool wait_for(std::chrono::milliseconds limit) { return pool_.wait_for(limit); }
   // The sequences that used these KV blocks have ended. Not while a step runs.
   void forget(std::span<const int32_t> blocks);
+  // A full KV block as stored, KvStore::block_bytes long, and back. Not while a step runs.
+  void read_block(int32_t block, uint8_t* target) const;
+  void write_block(int32_t block, const uint8_t* source);
   // Throws kAborted if the step was stopped before its end.
   void finish_step();
   // Seconds each op of the last step took, in the order they were added; not while a step runs.

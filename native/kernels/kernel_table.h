@@ -46,6 +46,34 @@ struct AttentionState {
   float* out;  // (padded D)
 };
 
+// How much attention blocks of int8 KV hold, up to kMaxQueries queries against up to kSegmentBlocks of them:
+// sum of exp(score) over a block's tokens = sum * exp(max).
+struct MassArgs {
+  const uint8_t* const* blocks;
+  int count;
+  int head_dim;
+  int queries;
+  const float* const* q;      // (padded D) each, already scaled, the padding zero
+  float* const* max;          // out per query: (count)
+  float* const* sum;          // out per query: (count)
+  const uint8_t* next_block;  // what is likely read after these, or null
+};
+
+struct MassTotal {
+  float max;  // sum * exp(max) is everything
+  float sum;
+};
+
+// Blocks that are not read, through the means of their values.
+struct MeansArgs {
+  const uint8_t* const* blocks;
+  int count;
+  int head_dim;
+  int queries;
+  const float* const* weights;  // per query: (count) masses
+  float* const* out;            // per query (padded D): sum of mass * mean of V
+};
+
 struct KernelTable {
   QuantizeGroups quantize_groups;
   // y = x / sqrt(mean(x^2) + epsilon) * weight; y may be x.
@@ -65,6 +93,19 @@ struct KernelTable {
   void (*store_int8)(const uint8_t* kb, const uint8_t* vb, int head_dim, uint8_t* block);
   // k_blocks are stored blocks, v_blocks unused.
   void (*attend_int8)(const AttentionArgs& args);
+  // attend_int8 in two parts: args.scores between them.
+  void (*score_int8)(const AttentionArgs& args);
+  void (*weigh_int8)(const AttentionArgs& args);
+  // Masses (blocks) of scores (blocks * kBlockTokens).
+  void (*block_masses)(const float* scores, int blocks, float* max, float* sum);
+  // Estimates from the upper four bits of the keys, and from their mean.
+  void (*scan_int8)(const MassArgs& args);
+  void (*mean_int8)(const MassArgs& args);
+  // Puts the masses of `blocks` blocks, times `scale`, at one reference: into `sum`, as sum of exp(score - max).
+  // Arrays have room for whole vectors. (own_max, own_sum) is one more mass; the total includes it.
+  MassTotal (*normalise_masses)(float* max, float* sum, int blocks, float scale, float own_max, float own_sum);
+  void (*weigh_means)(const MeansArgs& args);
+  float (*exp)(float x);
   void (*fold)(const AttentionState& state, const AttentionState& segment, int head_dim);
   // out = state.out / state.sum
   void (*finish)(const AttentionState& state, int head_dim, float* out);

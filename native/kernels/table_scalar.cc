@@ -4,6 +4,7 @@
 #include "kernels/attention/int8_dots_scalar.h"
 #include "kernels/attention/int8_kernel.h"
 #include "kernels/attention/kernel.h"
+#include "kernels/attention/mass_kernel.h"
 #include "kernels/gated/kernel.h"
 #include "kernels/kernel_table.h"
 #include "kernels/quantize/kernel.h"
@@ -25,6 +26,14 @@ extern const KernelTable kKernels_scalar = {
     attend<StoredF16>,
     store_int8,
     attend_int8,
+    score_int8,
+    weigh_int8,
+    block_masses,
+    scan_int8,
+    mean_int8,
+    normalise_masses,
+    weigh_means,
+    exp_of,
     fold,
     finish,
 };

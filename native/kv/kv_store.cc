@@ -1,6 +1,7 @@
 #include "kv/kv_store.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <string>
 
@@ -80,6 +81,22 @@ void KvStore::prepare(const int32_t* blocks, int32_t start, int32_t count) {
 
 void KvStore::forget(int32_t block) {
   if (shape_.type == KvType::kInt8 && float_tokens_[static_cast<size_t>(block)] != 0) drop_floats(block);
+}
+
+void KvStore::copy_out(int32_t block, uint8_t* target) const {
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    for (int head = 0; head < shape_.num_kv_heads; ++head, target += part_bytes_)
+      std::memcpy(target, keys(layer, head, block), static_cast<size_t>(part_bytes_));
+  }
+}
+
+void KvStore::copy_in(int32_t block, const uint8_t* source) {
+  // Its float form, if there was one, is of other tokens.
+  forget(block);
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    for (int head = 0; head < shape_.num_kv_heads; ++head, source += part_bytes_)
+      std::memcpy(keys(layer, head, block), source, static_cast<size_t>(part_bytes_));
+  }
 }
 
 void KvStore::drop_floats(int32_t block) {

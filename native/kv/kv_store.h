@@ -57,6 +57,10 @@ class KvStore {
   // The sequence that used `block` has ended.
   void forget(int32_t block);
 
+  // A full block as stored, all layers and heads one after another (block_bytes), and back.
+  void copy_out(int32_t block, uint8_t* target) const;
+  void copy_in(int32_t block, const uint8_t* source);
+
   const KvShape& shape() const { return shape_; }
   int64_t num_blocks() const { return num_blocks_; }
   int64_t total_bytes() const { return static_cast<int64_t>(pages_.size()); }

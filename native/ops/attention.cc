@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+
+#include "ops/chosen_attention.h"
 
 namespace ellm {
 namespace {
@@ -30,14 +33,20 @@ struct Query {
 
 class AttentionOp : public Op {
  public:
-  explicit AttentionOp(const AttentionSpec& spec)
-      : spec_(spec), group_(spec.num_heads / spec.num_kv_heads), dim_(padded_dim(spec.head_dim)) {}
+  AttentionOp(const AttentionSpec& spec, KvType type)
+      : spec_(spec), group_(spec.num_heads / spec.num_kv_heads), dim_(padded_dim(spec.head_dim)) {
+    if (type == KvType::kInt8 && !spec.window) chosen_.emplace(spec);
+  }
 
   int64_t scratch_bytes(const Machine& machine) const override {
-    return machine.pool->size() * thread_floats() * static_cast<int64_t>(sizeof(float)) +
-           split_results(machine) * result_floats() * static_cast<int64_t>(sizeof(float));
+    const int64_t exact = (machine.pool->size() * thread_floats() + split_results(machine) * result_floats()) *
+                          static_cast<int64_t>(sizeof(float));
+    return chosen_ ? std::max(exact, chosen_->scratch_bytes(machine)) : exact;
   }
-  void set_scratch(uint8_t* scratch) override { scratch_ = reinterpret_cast<float*>(scratch); }
+  void set_scratch(uint8_t* scratch) override {
+    scratch_ = reinterpret_cast<float*>(scratch);
+    if (chosen_) chosen_->set_scratch(scratch);
+  }
 
   void run(Machine& machine, const Step& step, int rank) override {
     const int64_t items = count_items(step);
@@ -45,6 +54,11 @@ class AttentionOp : public Op {
       run_split(machine, step, rank, items);
     } else {
       run_whole(machine, step, rank, items);
+    }
+    if (chosen_) {
+      // They share the scratch.
+      machine.pool->barrier([&] { machine.next_item.store(0, std::memory_order_relaxed); });
+      chosen_->run(machine, step, rank);
     }
     const SlotMemory& out = machine.slots[static_cast<size_t>(spec_.out)];
     if (!out.has_quantized) return;
@@ -78,6 +92,7 @@ class AttentionOp : public Op {
   }
 
   int64_t items_of(const RowRun& run) const {
+    if (chosen_ && run.rule != nullptr) return 0;
     const int32_t chunks = (run.start + run.count - 1) / item_rows() - run.start / item_rows() + 1;
     return int64_t{chunks} * spec_.num_kv_heads;
   }
@@ -314,10 +329,13 @@ class AttentionOp : public Op {
   int group_;
   int dim_;
   float* scratch_ = nullptr;
+  std::optional<ChosenAttention> chosen_;
 };
 
 }  // namespace
 
-std::unique_ptr<Op> make_attention(const AttentionSpec& spec) { return std::make_unique<AttentionOp>(spec); }
+std::unique_ptr<Op> make_attention(const AttentionSpec& spec, KvType type) {
+  return std::make_unique<AttentionOp>(spec, type);
+}
 
 }  // namespace ellm

@@ -18,6 +18,7 @@ struct AttentionSpec {
   int out;
   int32_t max_positions;  // longest sequence, sizes the split scratch
 };
-std::unique_ptr<Op> make_attention(const AttentionSpec& spec);
+// With int8 KV and without a window, rows may come with a rule (ops/block_choice.h).
+std::unique_ptr<Op> make_attention(const AttentionSpec& spec, KvType type);
 
 }  // namespace ellm

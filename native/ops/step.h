@@ -9,16 +9,29 @@
 
 #include "dispatch/dispatch.h"
 #include "kv/kv_store.h"
+#include "ops/block_choice.h"
 #include "threading/thread_pool.h"
 
 namespace ellm {
+
+// What rows with a choice saw, for those who want to look: arrays by row of the run, layer, head and block of
+// the sequence; null where not wanted. Filled where a row has blocks to choose from.
+struct Observation {
+  int32_t layers;
+  int32_t blocks;
+  float* shares;     // by KV head: the largest share among its query heads, negative where not read
+  float* masses[3];  // by query head and Estimate: logarithm of the block's mass
+};
 
 // Consecutive rows of one sequence.
 struct RowRun {
   const int32_t* blocks;  // KV block ids of the sequence, covering start + count tokens
   int32_t start;          // position of the first row
   int32_t count;
-  int32_t first_row;  // index of the first row in the step
+  int32_t first_row;                 // index of the first row in the step
+  const ChoiceRule* rule = nullptr;  // int8 KV only; null: rows attend exactly
+  ChoiceCounts* counts = nullptr;    // (count), added to; given with a rule
+  const Observation* observed = nullptr;
 };
 
 // A (T, width) float matrix; `quantized` beside it when an int8 linear reads it.

@@ -9,6 +9,7 @@ import pytest
 
 from ellm import errors
 from ellm.cli.main import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED
+from ellm.quality.tasks.registry import TASKS
 from tests.architecture.repository import ROOT
 
 NAMES = (
@@ -18,6 +19,7 @@ NAMES = (
     "CHANGELOG.md",
     "docs/cli.md",
     "docs/performance.md",
+    "docs/quality.md",
 )
 PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in NAMES}
 # The recipes of CONTRIBUTING.md write these.
@@ -33,6 +35,15 @@ def test_every_exit_status_is_described() -> None:
     statuses = {kind.exit_code for kind in vars(errors).values() if hasattr(kind, "exit_code")}
     listed = re.findall(r"^\| (\d+) \|", PAGES["docs/cli.md"], re.MULTILINE)
     assert {int(status) for status in listed} == statuses | {0, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE}
+
+
+def test_every_task_is_described() -> None:
+    rows = re.findall(
+        r"^\| `([\w-]+)` \| (.*) \| (yes|no) \|$", PAGES["docs/quality.md"], re.MULTILINE
+    )
+    assert [(name, summary, place == "yes") for name, summary, place in rows] == [
+        (task.name, task.summary, task.has_position) for task in TASKS.values()
+    ]
 
 
 def test_every_make_target_that_is_named_exists() -> None:

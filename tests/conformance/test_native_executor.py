@@ -285,7 +285,7 @@ def test_memory_is_counted_exactly(architecture, formats, kv_type):
     else:
         assert plan.kv_bytes == executor.kv_bytes
     assert plan.weights_bytes == executor.weights_bytes
-    assert arena_bytes(source, model.program, 3, 40 * 64, 100) == executor.arena_bytes
+    assert arena_bytes(source, model.program, 3, 40 * 64, 100, kv_type) == executor.arena_bytes
     assert plan.arena_bytes > executor.arena_bytes
 
 

@@ -88,6 +88,47 @@ void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* 
   for (int j = 0; j < kQueries; ++j) sums[j].hi = half[j];
 }
 
+inline __m256i broadcast_quad(const int8_t* p) {
+  int32_t quad;
+  std::memcpy(&quad, p, sizeof quad);
+  return _mm256_set1_epi32(quad);
+}
+
+// Eight tokens. Four octets add up in 16 bits: 8 products of pairs, 15 * 127 * 2 each.
+template <int kQueries, class Query, class Prefetch>
+inline void nibble_sums_half(const uint8_t* nibbles, int dim, const Query* queries, Prefetch prefetch,
+                             __m256i* sums) {
+  const __m256i low_nibbles = _mm256_set1_epi8(15);
+  const __m256i ones = _mm256_set1_epi16(1);
+  for (int j = 0; j < kQueries; ++j) sums[j] = _mm256_setzero_si256();
+  for (int i = 0; i < dim; i += 32) {
+    __m256i pairs[kQueries];
+    for (int j = 0; j < kQueries; ++j) pairs[j] = _mm256_setzero_si256();
+    for (int e = i; e < i + 32 && e < dim; e += 8) {
+      const __m256i both = load_256(nibbles + e * 8);
+      const __m256i first = _mm256_and_si256(both, low_nibbles);
+      const __m256i second = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_nibbles);
+      prefetch(e);
+      for (int j = 0; j < kQueries; ++j) {
+        const int8_t* codes = queries[j].codes + e;
+        pairs[j] = _mm256_add_epi16(pairs[j], _mm256_maddubs_epi16(first, broadcast_quad(codes)));
+        pairs[j] = _mm256_add_epi16(pairs[j], _mm256_maddubs_epi16(second, broadcast_quad(codes + 4)));
+      }
+    }
+    for (int j = 0; j < kQueries; ++j)
+      sums[j] = _mm256_add_epi32(sums[j], _mm256_madd_epi16(pairs[j], ones));
+  }
+}
+
+template <int kQueries, class Query, class Prefetch>
+void nibble_sums(const uint8_t* nibbles, int dim, const Query* queries, const Prefetch& ahead, I32x16* sums) {
+  __m256i half[kQueries];
+  nibble_sums_half<kQueries>(nibbles, dim, queries, [&](int i) { ahead(i, dim); }, half);
+  for (int j = 0; j < kQueries; ++j) sums[j].lo = half[j];
+  nibble_sums_half<kQueries>(nibbles + 32, dim, queries, [](int) {}, half);
+  for (int j = 0; j < kQueries; ++j) sums[j].hi = half[j];
+}
+
 // Eight elements.
 template <int kQueries>
 inline void value_sums_half(const uint8_t* values, int dim, const ValueWeights* weights, __m256i* sums) {

@@ -79,6 +79,22 @@ void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* 
   }
 }
 
+template <int kQueries, class Query, class Prefetch>
+void nibble_sums(const uint8_t* nibbles, int dim, const Query* queries, const Prefetch& ahead, I32x16* sums) {
+  const __m512i low_nibbles = _mm512_set1_epi8(15);
+  for (int j = 0; j < kQueries; ++j) sums[j] = _mm512_setzero_si512();
+  for (int i = 0; i < dim; i += 8) {
+    const __m512i both = _mm512_loadu_si512(nibbles + i * 8);
+    const __m512i first = _mm512_and_si512(both, low_nibbles);
+    const __m512i second = _mm512_and_si512(_mm512_srli_epi16(both, 4), low_nibbles);
+    ahead(i, dim);
+    for (int j = 0; j < kQueries; ++j) {
+      sums[j] = _mm512_dpbusd_epi32(sums[j], first, broadcast_quad(queries[j].codes + i));
+      sums[j] = _mm512_dpbusd_epi32(sums[j], second, broadcast_quad(queries[j].codes + i + 4));
+    }
+  }
+}
+
 // Keeps gcc from giving a sum a new register, or a place on the stack, in every turn of a loop.
 inline void keep_in_place(__m512i& v) { asm volatile("" : "+v"(v)); }
 

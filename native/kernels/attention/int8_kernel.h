@@ -30,7 +30,7 @@ inline void put_key_codes(const int8_t* codes, int group, int element, int dim, 
   const int shift = element % 8 / 4 * 4;
   for (int token = 0; token < 16; ++token) {
     const int code = codes[token] + 128;
-    block[place + 4 * token] |= static_cast<uint8_t>(code >> 4 << shift);
+    block[Int8Block::high_plane(dim) + place + 4 * token] |= static_cast<uint8_t>(code >> 4 << shift);
     block[Int8Block::low_plane(dim) + place + 4 * token] |= static_cast<uint8_t>((code & 15) << shift);
   }
 }
@@ -39,7 +39,6 @@ inline void store_keys(const float* keys, int head_dim, uint8_t* block) {
   const int dim = padded_dim(head_dim);
   float* const mean = reinterpret_cast<float*>(block + Int8Block::mean(dim));
   float* const scales = reinterpret_cast<float*>(block + Int8Block::key_scales(dim));
-  std::memset(block + Int8Block::key_scales(dim), 0, static_cast<size_t>(8 * dim));
   for (int i = 0; i < head_dim; ++i) {
     F32x16 key[4];
     for (int group = 0; group < 4; ++group) key[group] = load(keys + (int64_t{group} * head_dim + i) * 16);
@@ -63,7 +62,13 @@ inline void store_keys(const float* keys, int head_dim, uint8_t* block) {
 inline void store_values(const float* values, int head_dim, uint8_t* block) {
   const int dim = padded_dim(head_dim);
   float* const scales = reinterpret_cast<float*>(block + Int8Block::value_scales(dim));
+  uint16_t* const mean = reinterpret_cast<uint16_t*>(block);
   uint8_t* const stored = block + Int8Block::values(dim);
+  for (int i = 0; i < dim; i += 16) {
+    F32x16 sum = zero();
+    for (int token = 0; token < kBlockTokens; ++token) sum = add(sum, load(values + int64_t{token} * dim + i));
+    store_f16(mean + i, mul(sum, set1(1.0f / kBlockTokens)));
+  }
   for (int token = 0; token < kBlockTokens; ++token) {
     const float* v = values + int64_t{token} * dim;
     F32x16 range = zero();
@@ -82,6 +87,7 @@ inline void store_values(const float* values, int head_dim, uint8_t* block) {
 
 // keys and values: a full float block, as append_f32 writes it.
 void store_int8(const uint8_t* keys, const uint8_t* values, int head_dim, uint8_t* block) {
+  // Codes are put bit by bit, and the padding of keys is zero.
   std::memset(block, 0, static_cast<size_t>(Int8Block::values(padded_dim(head_dim))));
   store_keys(reinterpret_cast<const float*>(keys), head_dim, block);
   store_values(reinterpret_cast<const float*>(values), head_dim, block);
@@ -128,10 +134,11 @@ template <int kQueries>
 void score_int8_group(const AttentionArgs& args, const BlockQueries<kQueries>& queries, int block,
                       const uint8_t* next_block, int group, bool seen_by_all) {
   const int dim = padded_dim(args.head_dim);
-  const uint8_t* high = args.k_blocks[block] + int64_t{group} * dim * 8;
+  const uint8_t* codes = args.k_blocks[block] + int64_t{group} * dim * 8;
   const BlockPrefetch ahead(next_block, group, dim);
   I32x16 sums[kQueries];
-  key_sums<kQueries>(high, high + Int8Block::low_plane(dim), dim, queries.codes, ahead, sums);
+  key_sums<kQueries>(codes + Int8Block::high_plane(dim), codes + Int8Block::low_plane(dim), dim,
+                     queries.codes, ahead, sums);
   const int first_token = block * kBlockTokens + group * 16;
   for (int j = 0; j < kQueries; ++j) {
     const F32x16 score = fma(to_float(sums[j]), set1(queries.unit[j]), set1(queries.mean_score[j]));
@@ -171,41 +178,56 @@ void weigh_int8_values(const AttentionArgs& args, int block, int vector, const V
   }
 }
 
+// What the queries of a call see of a segment, in groups of 16 tokens.
+struct SeenGroups {
+  explicit SeenGroups(const AttentionArgs& args) {
+    int first = args.begin[0];
+    int last = args.end[0];
+    latest_begin = first;
+    earliest_end = last;
+    for (int j = 1; j < args.queries; ++j) {
+      first = args.begin[j] < first ? args.begin[j] : first;
+      last = args.end[j] > last ? args.end[j] : last;
+      latest_begin = args.begin[j] > latest_begin ? args.begin[j] : latest_begin;
+      earliest_end = args.end[j] < earliest_end ? args.end[j] : earliest_end;
+    }
+    first_group = first / 16;
+    last_group = (last + 15) / 16;
+  }
+  int last_block() const { return (last_group - 1) / 4; }
+  bool seen_by_all(int group) const { return group * 16 >= latest_begin && group * 16 + 16 <= earliest_end; }
+
+  int first_group, last_group;
+  int latest_begin, earliest_end;
+};
+
 template <int kQueries>
-void attend_int8_queries(const AttentionArgs& args) {
+void score_int8_queries(const AttentionArgs& args) {
   const int dim = padded_dim(args.head_dim);
-  int first = args.begin[0];
-  int last = args.end[0];
-  int latest_begin = first;
-  int earliest_end = last;
-  for (int j = 1; j < kQueries; ++j) {
-    first = args.begin[j] < first ? args.begin[j] : first;
-    last = args.end[j] > last ? args.end[j] : last;
-    latest_begin = args.begin[j] > latest_begin ? args.begin[j] : latest_begin;
-    earliest_end = args.end[j] < earliest_end ? args.end[j] : earliest_end;
-  }
-  for (int j = 0; j < kQueries; ++j) {
-    for (int i = 0; i < dim; i += 16) store(args.out[j] + i, zero());
-  }
-  const int first_group = first / 16;
-  const int last_group = (last + 15) / 16;
-  const int last_block = (last_group - 1) / 4;
-  for (int group = first_group; group < last_group;) {
+  const SeenGroups seen(args);
+  for (int group = seen.first_group; group < seen.last_group;) {
     const int block = group / 4;
     BlockQueries<kQueries> queries;
     for (int j = 0; j < kQueries; ++j) prepare_query(args.q[j], args.k_blocks[block], dim, j, &queries);
-    const uint8_t* const next_block = !args.prefetch       ? nullptr
-                                      : block < last_block ? args.k_blocks[block + 1]
-                                                           : args.next_block;
-    for (; group < last_group && group / 4 == block; ++group) {
-      const bool seen_by_all = group * 16 >= latest_begin && group * 16 + 16 <= earliest_end;
-      score_int8_group<kQueries>(args, queries, block, next_block, group % 4, seen_by_all);
-    }
+    const uint8_t* const next_block = !args.prefetch              ? nullptr
+                                      : block < seen.last_block() ? args.k_blocks[block + 1]
+                                                                  : args.next_block;
+    for (; group < seen.last_group && group / 4 == block; ++group)
+      score_int8_group<kQueries>(args, queries, block, next_block, group % 4, seen.seen_by_all(group));
   }
-  for (int j = 0; j < kQueries; ++j) exponentiate(args, j, first_group * 16, last_group * 16);
-  for (int block = first_group / 4; block <= last_block; ++block) {
-    const int from = block * 4 < first_group ? (first_group - block * 4) * 16 : 0;
-    const int to = block * 4 + 4 > last_group ? (last_group - block * 4) * 16 : kBlockTokens;
+}
+
+template <int kQueries>
+void weigh_int8_queries(const AttentionArgs& args) {
+  const int dim = padded_dim(args.head_dim);
+  const SeenGroups seen(args);
+  for (int j = 0; j < kQueries; ++j) {
+    for (int i = 0; i < dim; i += 16) store(args.out[j] + i, zero());
+  }
+  for (int j = 0; j < kQueries; ++j) exponentiate(args, j, seen.first_group * 16, seen.last_group * 16);
+  for (int block = seen.first_group / 4; block <= seen.last_block(); ++block) {
+    const int from = block * 4 < seen.first_group ? (seen.first_group - block * 4) * 16 : 0;
+    const int to = block * 4 + 4 > seen.last_group ? (seen.last_group - block * 4) * 16 : kBlockTokens;
     const float* scales = reinterpret_cast<const float*>(args.k_blocks[block] + Int8Block::value_scales(dim));
     ValueWeights weights[kQueries];
     float units[kQueries];
@@ -222,11 +244,23 @@ void attend_int8_queries(const AttentionArgs& args) {
   }
 }
 
-void attend_int8(const AttentionArgs& args) {
+void score_int8(const AttentionArgs& args) {
   static constexpr void (*kByQueries[kMaxQueries])(const AttentionArgs&) = {
-      attend_int8_queries<1>, attend_int8_queries<2>, attend_int8_queries<3>, attend_int8_queries<4>,
-      attend_int8_queries<5>, attend_int8_queries<6>, attend_int8_queries<7>, attend_int8_queries<8>};
+      score_int8_queries<1>, score_int8_queries<2>, score_int8_queries<3>, score_int8_queries<4>,
+      score_int8_queries<5>, score_int8_queries<6>, score_int8_queries<7>, score_int8_queries<8>};
   kByQueries[args.queries - 1](args);
+}
+
+void weigh_int8(const AttentionArgs& args) {
+  static constexpr void (*kByQueries[kMaxQueries])(const AttentionArgs&) = {
+      weigh_int8_queries<1>, weigh_int8_queries<2>, weigh_int8_queries<3>, weigh_int8_queries<4>,
+      weigh_int8_queries<5>, weigh_int8_queries<6>, weigh_int8_queries<7>, weigh_int8_queries<8>};
+  kByQueries[args.queries - 1](args);
+}
+
+void attend_int8(const AttentionArgs& args) {
+  score_int8(args);
+  weigh_int8(args);
 }
 
 }  // namespace

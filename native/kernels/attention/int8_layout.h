@@ -6,13 +6,17 @@
 // Rejected: a scale per token for keys. On the 0.5B its KL against float KV is 34 times larger.
 // Source: per-channel keys and per-token values are those of KIVI, arXiv 2402.02750.
 //
-//   high plane   32 * dim bytes: upper four bits of K's codes (residual / scale + 128), readable alone.
+//   value mean   dim halves: mean of V, for blocks whose values are not read
+//   mean         dim floats: mean of K
+//   key scales   dim floats
+//   high plane   32 * dim bytes: upper four bits of K's codes (residual / scale + 128). What lies before and
+//                this is all that estimating the block's attention reads, in one stream.
 //                For token group g (16 tokens), octet o of elements: 64 bytes, byte 4 * token + j holds
 //                element 8 o + j in its low nibble and 8 o + 4 + j in the high one
 //   low plane    32 * dim bytes: the lower four bits, laid out alike
 //   values       64 * dim bytes: V / scale, int8; for token quad t, vector v of 16 elements: 64 bytes,
 //                byte 4 * element + j is token 4 t + j
-//   key scales   dim floats; mean of K, dim floats; value scales, 64 floats
+//   value scales 64 floats
 #pragma once
 
 #include <cstdint>
@@ -26,12 +30,14 @@ inline constexpr int kMaxInt8HeadDim = 512;
 namespace {
 
 struct Int8Block {
-  static constexpr int64_t low_plane(int dim) { return int64_t{32} * dim; }
-  static constexpr int64_t values(int dim) { return int64_t{64} * dim; }
-  static constexpr int64_t key_scales(int dim) { return int64_t{128} * dim; }
-  static constexpr int64_t mean(int dim) { return key_scales(dim) + int64_t{4} * dim; }
-  static constexpr int64_t value_scales(int dim) { return mean(dim) + int64_t{4} * dim; }
-  static constexpr int64_t bytes(int dim) { return value_scales(dim) + int64_t{4} * kBlockTokens; }
+  static constexpr int64_t lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+  static constexpr int64_t mean(int dim) { return int64_t{2} * dim; }
+  static constexpr int64_t key_scales(int dim) { return int64_t{6} * dim; }
+  static constexpr int64_t high_plane(int dim) { return lines(int64_t{10} * dim); }
+  static constexpr int64_t low_plane(int dim) { return high_plane(dim) + int64_t{32} * dim; }
+  static constexpr int64_t values(int dim) { return high_plane(dim) + int64_t{64} * dim; }
+  static constexpr int64_t value_scales(int dim) { return high_plane(dim) + int64_t{128} * dim; }
+  static constexpr int64_t bytes(int dim) { return lines(value_scales(dim) + int64_t{4} * kBlockTokens); }
 };
 
 // Asks memory for a block while 16 tokens' keys of the one before are scored: for a quarter of it, at an
@@ -40,11 +46,11 @@ class BlockPrefetch {
  public:
   // block: null where there is nothing to ask for.
   BlockPrefetch(const uint8_t* block, int group, int dim)
-      : codes_(block == nullptr ? nullptr : block + int64_t{group} * dim * 32) {
+      : codes_(block == nullptr ? nullptr : block + Int8Block::high_plane(dim) + int64_t{group} * dim * 32) {
     if (block == nullptr) return;
-    const int64_t rest = (Int8Block::bytes(dim) - Int8Block::key_scales(dim)) / 4;
-    const uint8_t* const scales = block + Int8Block::key_scales(dim) + group * rest;
-    for (int64_t i = 0; i < rest; i += 64) __builtin_prefetch(scales + i, 0, 2);
+    const int64_t header = Int8Block::high_plane(dim) / 4;
+    for (int64_t i = 0; i < header; i += 64) __builtin_prefetch(block + group * header + i, 0, 2);
+    __builtin_prefetch(block + Int8Block::value_scales(dim) + group * 64, 0, 2);
   }
   // Eight elements' share, four lines: those in [first, last).
   void lines(int element, int first, int last) const {

@@ -89,6 +89,24 @@ def load_engine(
     )
 
 
+def load_llm(source: OpenedModel | Path, config: EngineConfig, console: Console) -> LLM:
+    """Return the model loaded as `config` says, with a progress line as `load_engine` has."""
+    from ellm import LLM
+
+    return _with_progress(
+        console,
+        lambda progress: LLM(
+            source,
+            threads=config.threads,
+            context_tokens=config.context_tokens,
+            kv_type=config.kv_type,
+            rows_per_chunk=config.rows_per_chunk,
+            mmap=config.mmap,
+            load_progress=progress,
+        ),
+    )
+
+
 def load_parts(source: OpenedModel | Path, options: EngineConfig, console: Console) -> LoadedModel:
     """Return what an engine is made of, loaded as `load_engine` does."""
     from ellm.engine.loading import load_model

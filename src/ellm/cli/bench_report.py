@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ellm.cli.report import format_rate, memory_text
+from ellm.cli.tables import Cells, aligned
 from ellm.units import count_of, format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 ATTENTION = "exact"
 """The attention mode: every row reads every cached key and value."""
-
-Cells = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +104,11 @@ def bench_table(report: BenchReport) -> str:
             "",
             f"Decoding: median (range) of n = {report.plan.decode_steps} steps; "
             "prefill from an empty cache",
-            *_aligned(_depths_table(report)),
+            *aligned(_depths_table(report)),
             "",
             "Steps of one sequence with logits for each row: ms per step, median (range) of "
             f"n = {report.plan.repetitions}",
-            *_aligned(_rows_table(report)),
+            *aligned(_rows_table(report)),
         ]
     )
 
@@ -158,15 +156,6 @@ def _rows_table(report: BenchReport) -> list[Cells]:
             (str(rows), *(_shown(result.steps[rows]) for result in report.depths))
             for rows in report.plan.row_counts
         ),
-    ]
-
-
-def _aligned(table: Sequence[Cells]) -> list[str]:
-    """Return the lines of a table whose columns end at the same place."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in table
     ]
 
 

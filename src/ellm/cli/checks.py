@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 import typer
@@ -53,9 +54,30 @@ def parse_integers(values: list[str]) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in _words(values)}))
 
 
-def kv_type(value: str) -> str:
+def names(noun: str, known: Collection[str]) -> Callable[[list[str] | None], list[str] | None]:
+    """Return a check of lists of known names; `parse_names` reads them."""
+
+    def check(values: list[str] | None) -> list[str] | None:
+        for word in _words(values):
+            if word not in known:
+                close = difflib.get_close_matches(word.lower(), known, n=3, cutoff=0.5)
+                meant = f"did you mean {' or '.join(close)}? " if close else ""
+                raise typer.BadParameter(
+                    f"{word[:80]!r} is no {noun}; {meant}known are {', '.join(known)}"
+                )
+        return values
+
+    return check
+
+
+def parse_names(values: list[str]) -> tuple[str, ...]:
+    """Return the names of lists such as "bounded,sparse", in their order and each once."""
+    return tuple(dict.fromkeys(_words(values)))
+
+
+def kv_type(value: str | None) -> str | None:
     """Check the name of a KV storage type."""
-    if value not in KV_TYPES:
+    if value is not None and value not in KV_TYPES:
         raise typer.BadParameter(f"{value!r} is unknown, allowed is {' or '.join(KV_TYPES)}")
     return value
 

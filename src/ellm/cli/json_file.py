@@ -1,4 +1,4 @@
-"""A JSON file that is there as a whole or not at all."""
+"""A file, of JSON or other text, that is there as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from typing import Any
 
 from ellm.errors import ConfigError
 
+ANOTHER_OR_STANDARD_OUTPUT = "name another file, or - for standard output"
+ANOTHER_FILE = "name another file"
 
-def require_writable(path: Path) -> None:
-    """Find out now whether `write_json` can write later; leaves nothing behind.
+
+def require_writable(path: Path, *, advice: str = ANOTHER_OR_STANDARD_OUTPUT) -> None:
+    """Find out now whether the file can be written later; leaves nothing behind.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: It cannot; the message ends with the advice.
     """
-    with _refusing(path):
+    with _refusing(path, advice):
         if path.exists() and not os.access(path, os.W_OK):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         if not _is_special(path):
@@ -34,8 +37,16 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: It cannot be written; a file that was there is unchanged.
     """
-    text = json.dumps(values, ensure_ascii=False, indent=2) + "\n"
-    with _refusing(path):
+    write_whole(path, json.dumps(values, ensure_ascii=False, indent=2) + "\n")
+
+
+def write_whole(path: Path, text: str, *, advice: str = ANOTHER_OR_STANDARD_OUTPUT) -> None:
+    """Write a text, in place of what was there.
+
+    Raises:
+        ConfigError: It cannot be written; a file that was there is unchanged.
+    """
+    with _refusing(path, advice):
         if _is_special(path):
             path.write_text(text, encoding="utf-8")
             return
@@ -60,11 +71,9 @@ def _part_of(path: Path) -> Path:
 
 
 @contextmanager
-def _refusing(path: Path) -> Iterator[None]:
+def _refusing(path: Path, advice: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(
-            f"cannot write {path}: {reason}; name another file, or - for standard output"
-        ) from error
+        raise ConfigError(f"cannot write {path}: {reason}; {advice}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ellm.config.attention import EXACT, AttentionConfig
 from ellm.config.bounds import MAX_TOKENS, check_boolean, check_integer, refuse
 
 KV_TYPES = ("int8", "f16", "f32")
@@ -20,10 +21,11 @@ class EngineConfig:
         context_tokens: Tokens of prompt and answer that the KV cache holds, shared by the
             sequences that run together; None is the model's own context, or as much of it as
             memory has room for.
-        kv_type: Storage of keys and values: "int8" (276 bytes per token, layer and KV head of 128),
+        kv_type: Storage of keys and values: "int8" (280 bytes per token, layer and KV head of 128),
             "f16" (512) or "f32" (1,024).
         rows_per_chunk: Rows of a step at most: how a prompt is cut, which changes no result.
         mmap: Map the weights instead of copying them to memory.
+        attention: Which KV blocks answers read; all but "exact" take int8 KV.
 
     Raises:
         ConfigError: A value cannot work; the message names field, value and what is allowed.
@@ -34,6 +36,7 @@ class EngineConfig:
     kv_type: str = "int8"
     rows_per_chunk: int = 512
     mmap: bool = True
+    attention: AttentionConfig = EXACT
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -45,3 +48,5 @@ class EngineConfig:
             refuse("kv_type", self.kv_type, " or ".join(map(repr, KV_TYPES)))
         check_integer("rows_per_chunk", self.rows_per_chunk, minimum=1, maximum=MAX_ROWS_PER_CHUNK)
         check_boolean("mmap", self.mmap)
+        if self.attention.mode != "exact" and self.kv_type != "int8":
+            refuse("kv_type", self.kv_type, f"'int8' with attention {self.attention.mode!r}")

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ellm.engine.choosing import choices_of, keep_choices
 from ellm.engine.scheduler import Part, Scheduler
 from ellm.engine.sequence import Sequence as TokenSequence
 from ellm.errors import AbortedError, EllmError
 from ellm.kv.block_pool import BlockIds, BlockPool, blocks_for
-from ellm.program.executor import Executor, SequenceRows
+from ellm.program.executor import ChoiceRule, Executor, RowChoices, SequenceRows
+from ellm.sparse.counts import NUM_COUNTS
 
 
 @dataclass(slots=True, eq=False)
@@ -85,11 +87,11 @@ class EngineCore:
                 return
             started = time.perf_counter()
             try:
-                logits = self._run(parts)
+                logits, choices = self._run(parts)
             except AbortedError:
                 self._end_aborted()
                 return
-            self._advance(parts, logits, started)
+            self._advance(parts, logits, choices, started)
 
     @contextmanager
     def reserve(self, tokens: int) -> Iterator[Reservation]:
@@ -109,41 +111,68 @@ class EngineCore:
                 self.pool.release(reservation.blocks)
 
     def run_reserved(
-        self, reservation: Reservation, tokens: npt.NDArray[np.int32], start: int
-    ) -> npt.NDArray[np.float32]:
-        """Run `tokens` (T,) from position `start` on and return the logits (T, V) of every row.
+        self,
+        reservation: Reservation,
+        tokens: npt.NDArray[np.int32],
+        start: int,
+        *,
+        logits_rows: npt.NDArray[np.int32] | None = None,
+        rule: ChoiceRule | None = None,
+    ) -> tuple[npt.NDArray[np.float32], RowChoices | None]:
+        """Run `tokens` (T,) from position `start` on.
+
+        Args:
+            reservation: Whose blocks.
+            tokens: What to run.
+            start: Position of the first.
+            logits_rows: Rows whose logits are wanted, int32; None is all.
+            rule: How the rows choose the blocks they read.
+
+        Returns:
+            Logits (rows wanted, V), and what was chosen if there is a rule.
 
         Raises:
             AbortedError: `abort` was called.
         """
         count = len(tokens)
-        rows = SequenceRows(reservation.blocks[: blocks_for(start + count)], start, count)
+        choices = None if rule is None else RowChoices(rule, np.zeros((count, NUM_COUNTS)))
+        blocks = reservation.blocks[: blocks_for(start + count)]
+        rows = SequenceRows(blocks, start, count, choices)
+        wanted = np.arange(count, dtype=np.int32) if logits_rows is None else logits_rows
         with self._step_lock:
             if reservation.aborted:
-                raise AbortedError("scoring was aborted")
-            return self._executor.step(tokens, [rows], np.arange(count, dtype=np.int32)).copy()
+                raise AbortedError("the engine was told to stop")
+            return self._executor.step(tokens, [rows], wanted).copy(), choices
 
-    def _run(self, parts: Sequence[Part]) -> npt.NDArray[np.float32]:
+    def _run(
+        self, parts: Sequence[Part]
+    ) -> tuple[npt.NDArray[np.float32], list[RowChoices | None]]:
         tokens: list[int] = []
         rows: list[SequenceRows] = []
         logits_rows: list[int] = []
         for part in parts:
             tokens += part.sequence.tokens(part.start, part.count)
             blocks = part.sequence.blocks[: blocks_for(part.start + part.count)]
-            rows.append(SequenceRows(blocks, part.start, part.count))
+            rows.append(SequenceRows(blocks, part.start, part.count, choices_of(part)))
             if part.wants_logits:
                 logits_rows.append(len(tokens) - 1)
-        return self._executor.step(
+        logits = self._executor.step(
             np.array(tokens, dtype=np.int32), rows, np.array(logits_rows, dtype=np.int32)
         )
+        return logits, [run.choices for run in rows]
 
     def _advance(
-        self, parts: Sequence[Part], logits: npt.NDArray[np.float32], started: float
+        self,
+        parts: Sequence[Part],
+        logits: npt.NDArray[np.float32],
+        choices: Sequence[RowChoices | None],
+        started: float,
     ) -> None:
         rows = iter(logits)
-        for part in parts:
+        for part, chosen in zip(parts, choices, strict=True):
             sequence = part.sequence
             sequence.cached_tokens = part.start + part.count
+            keep_choices(part, chosen)
             if sequence.timeline.first_step is None:
                 sequence.timeline.first_step = started
             if not part.wants_logits:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, overload
 
+from ellm.config.attention import EXACT, AttentionConfig
 from ellm.config.bounds import check_integer
 from ellm.config.engine import EngineConfig
 from ellm.config.model import ModelConfig
@@ -18,12 +20,15 @@ from ellm.engine.outputs import ProgressCallback, RequestOutput, Score, StreamCh
 from ellm.engine.parts import LoadedModel, LoadProgress
 from ellm.engine.progress import ProgressReporter
 from ellm.engine.prompts import Prompt
+from ellm.engine.replay import Replay
 from ellm.engine.requests import ChunkCursor, new_sequence, params_for, request_output
 from ellm.engine.scoring import score
 from ellm.engine.sequence import Sequence as TokenSequence
 from ellm.engine.stats import NUMPY_FACTS, ModelFacts
 from ellm.errors import RequestError
 from ellm.program.executor import BLOCK_TOKENS, Executor
+from ellm.sparse.policy import AttentionPolicy
+from ellm.sparse.tracing import DEFAULT_MAX_ROWS, BlockTracer
 from ellm.tokenizers.messages import Message
 from ellm.tokenizers.tokenizer import Tokenizer
 
@@ -47,6 +52,9 @@ class LLM:
         kv_type: str = "int8",
         rows_per_chunk: int = 512,
         mmap: bool = True,
+        attention: str = "exact",
+        sparse_tokens: int | None = None,
+        sparse_mass: float = 0.95,
         load_progress: LoadProgress | None = None,
     ) -> None:
         """Load a model; see `EngineConfig` for the options.
@@ -60,6 +68,10 @@ class LLM:
             kv_type: Storage of keys and values, "int8", "f16" or "f32".
             rows_per_chunk: Rows of a step at most.
             mmap: Map the weights instead of copying them.
+            attention: Which KV blocks answers read, "exact", "bounded", "sparse" or "auto"; see
+                `AttentionConfig`. Prompts are always read exactly.
+            sparse_tokens: Most tokens chosen besides the first 64, the last 512 and the open block.
+            sparse_mass: Share of the attention that the blocks read must hold.
             load_progress: Called with bytes done and bytes in total while a model is fetched and
                 while its weights are prepared.
 
@@ -77,12 +89,14 @@ class LLM:
             kv_type=kv_type,
             rows_per_chunk=rows_per_chunk,
             mmap=mmap,
+            attention=AttentionConfig(mode=attention, mass=sparse_mass, tokens=sparse_tokens),
         )
         # Not at the top: an engine over other parts works without the compiled core.
         from ellm.engine.loading import load_model
 
         reference = os.fspath(model) if isinstance(model, os.PathLike) else model
-        self._set_up(load_model(reference, options, load_progress), options.rows_per_chunk)
+        loaded = load_model(reference, options, load_progress)
+        self._set_up(loaded, options.rows_per_chunk, AttentionPolicy(options.attention))
 
     @classmethod
     def from_parts(
@@ -93,6 +107,7 @@ class LLM:
         *,
         rows_per_chunk: int = 512,
         context_tokens: int | None = None,
+        attention: AttentionConfig = EXACT,
         facts: ModelFacts = NUMPY_FACTS,
     ) -> Self:
         """Return an engine over parts that exist already.
@@ -109,12 +124,12 @@ class LLM:
         check_integer("context_tokens", context_tokens, minimum=2, maximum=most)
         llm = cls.__new__(cls)
         model = LoadedModel(executor, tokenizer, config, context_tokens, facts)
-        llm._set_up(model, rows_per_chunk)
+        llm._set_up(model, rows_per_chunk, AttentionPolicy(attention))
         return llm
 
-    def _set_up(self, model: LoadedModel, rows_per_chunk: int) -> None:
+    def _set_up(self, model: LoadedModel, rows_per_chunk: int, attention: AttentionPolicy) -> None:
         core = EngineCore(model.executor, max_step_rows=rows_per_chunk)
-        self._open: _Open | None = _Open(model, core)
+        self._open: _Open | None = _Open(model, core, attention)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -193,8 +208,11 @@ class LLM:
         params: SamplingParams | None = None,
         *,
         progress: ProgressCallback | None = None,
+        tracer: BlockTracer | None = None,
     ) -> Iterator[StreamChunk]:
         """Answer one prompt piece by piece; the arguments are those of `generate`.
+
+        A `tracer` from `block_tracer` keeps what the answer's rows saw of the KV cache.
 
         The request is checked at once and begins with the first chunk that is asked for. Closing
         the iterator ends it and frees what it held. The pieces joined are `generate`'s answer.
@@ -206,7 +224,30 @@ class LLM:
         if not prompts.is_single(prompt):
             raise RequestError("a stream answers one prompt, found a list of prompts")
         (chosen,) = params_for(params, 1)
-        return self._chunks(self._sequence(prompt, chosen), progress)
+        return self._chunks(self._sequence(prompt, chosen, tracer), progress)
+
+    def block_tracer(self, *, max_rows: int = DEFAULT_MAX_ROWS) -> BlockTracer:
+        """Return a tracer for one answer of this model, of up to `max_rows` tokens."""
+        return BlockTracer(
+            num_layers=self.config.num_layers,
+            num_kv_heads=self.config.num_kv_heads,
+            max_rows=max_rows,
+        )
+
+    @contextmanager
+    def replay(self, capacity_tokens: int) -> Iterator[Replay]:
+        """Hold KV blocks to read a prompt once and answer it in several attention modes.
+
+        Args:
+            capacity_tokens: Tokens of prompt and answer.
+
+        Raises:
+            CapacityError: They are more than the context, or too few blocks are free.
+        """
+        opened = self._opened()
+        prompts.check_fits(capacity_tokens, opened.model.context_tokens, answer_tokens=0)
+        with opened.core.reserve(capacity_tokens) as reservation:
+            yield Replay(opened.core, reservation, opened.model.tokenizer)
 
     @overload
     def chat(
@@ -316,10 +357,20 @@ class LLM:
     def _model(self) -> LoadedModel:
         return self._opened().model
 
-    def _sequence(self, prompt: object, params: SamplingParams) -> TokenSequence:
-        vocab_size = self._opened().core.vocab_size
+    def _sequence(
+        self, prompt: object, params: SamplingParams, tracer: BlockTracer | None = None
+    ) -> TokenSequence:
+        opened = self._opened()
+        vocab_size = opened.core.vocab_size
         tokens = prompts.encode_prompt(prompt, self._model.tokenizer, vocab_size)
-        return new_sequence(tokens, params, self._model, vocab_size=vocab_size)
+        return new_sequence(
+            tokens,
+            params,
+            opened.model,
+            vocab_size=vocab_size,
+            attention=opened.attention,
+            tracer=tracer,
+        )
 
     def _drive(
         self, sequences: list[TokenSequence], progress: ProgressCallback | None
@@ -356,6 +407,7 @@ class _Open:
 
     model: LoadedModel
     core: EngineCore
+    attention: AttentionPolicy
 
 
 def _raise_error_of(sequences: list[TokenSequence]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass
 
@@ -18,9 +19,10 @@ from ellm.hub import resolve
 from ellm.kv.block_pool import blocks_for
 from ellm.models import ARCHITECTURES, build_program
 from ellm.program.memory import memory_plan
-from ellm.program.native_executor import load_native
-from ellm.program.ops import Program
+from ellm.program.native_executor import NativeExecutor, load_native
+from ellm.program.ops import Attention, Program
 from ellm.program.weights import has_image
+from ellm.sparse.counts import ChoiceTotals
 from ellm.tokenizers.collector import collector_paused
 from ellm.tokenizers.tokenizer import Tokenizer
 
@@ -119,5 +121,21 @@ def load_model(
         kv_bytes=executor.kv_bytes,
         arena_bytes=executor.arena_bytes,
         bytes_per_token=executor.bytes_per_token,
+        bytes_saved=functools.partial(_bytes_saved, executor),
+        choosing_heads=_choosing_heads(program),
     )
     return LoadedModel(executor, opened.tokenizer, config, context_tokens, facts)
+
+
+def _bytes_saved(executor: NativeExecutor, totals: ChoiceTotals) -> int:
+    if totals.estimate is None:
+        return 0
+    return executor.bytes_saved(
+        totals.estimate, blocks_total=totals.blocks_total, blocks_read=totals.blocks_read
+    )
+
+
+def _choosing_heads(program: Program) -> int:
+    return sum(
+        op.num_kv_heads for op in program.ops if isinstance(op, Attention) and op.window is None
+    )

@@ -13,7 +13,10 @@ from ellm.engine.sequence import Sequence as TokenSequence
 from ellm.engine.stats import ModelFacts, Stats
 from ellm.errors import RequestError
 from ellm.hardware.memory import peak_rss_bytes
+from ellm.program.executor import BLOCK_TOKENS
 from ellm.sampling.sampler import Sampler
+from ellm.sparse.policy import AttentionPolicy
+from ellm.sparse.tracing import BlockTracer
 from ellm.tokenizers.stream import StreamDecoder
 
 
@@ -39,7 +42,13 @@ def params_for(
 
 
 def new_sequence(
-    tokens: list[int], params: SamplingParams, model: LoadedModel, *, vocab_size: int
+    tokens: list[int],
+    params: SamplingParams,
+    model: LoadedModel,
+    *,
+    vocab_size: int,
+    attention: AttentionPolicy,
+    tracer: BlockTracer | None = None,
 ) -> TokenSequence:
     """Return a sequence for `tokens`, with an answer that the context has room for.
 
@@ -56,7 +65,7 @@ def new_sequence(
         sampler=Sampler(params, tokens, vocab_size),
         decoder=StreamDecoder(model.tokenizer),
     )
-    return TokenSequence(tokens, answer)
+    return TokenSequence(tokens, answer, attention=attention, tracer=tracer)
 
 
 def request_output(sequence: TokenSequence, facts: ModelFacts) -> RequestOutput:
@@ -78,6 +87,12 @@ def request_stats(sequence: TokenSequence, facts: ModelFacts) -> Stats:
     times = sequence.timeline
     answer_tokens = len(sequence.answer.tokens)
     first, last = times.first_token, times.last_token
+    rows = range(len(sequence.prompt), sequence.cached_tokens)
+    chosen = sequence.choices.totals
+    # Rows that did not choose read everything.
+    total = sum(position // BLOCK_TOKENS for position in rows) * facts.choosing_heads
+    depth = len(sequence.prompt) + answer_tokens // 2
+    saved = facts.bytes_saved(chosen) // max(1, len(rows))
     return Stats(
         prompt_tokens=len(sequence.prompt),
         answer_tokens=answer_tokens,
@@ -91,7 +106,12 @@ def request_stats(sequence: TokenSequence, facts: ModelFacts) -> Stats:
         peak_rss_bytes=peak_rss_bytes(),
         isa=facts.isa,
         threads=facts.threads,
-        bytes_per_token=facts.bytes_per_token(len(sequence.prompt) + answer_tokens // 2),
+        bytes_per_token=facts.bytes_per_token(depth) - saved,
+        attention=sequence.attention.config.mode,
+        kv_blocks_total=total,
+        kv_blocks_read=total - (chosen.blocks_total - chosen.blocks_read),
+        widened=chosen.widened,
+        skipped_mass=chosen.skipped_mass,
     )
 
 

@@ -29,7 +29,7 @@ def score(core: EngineCore, tokens: Sequence[int], on_read: Callable[[int], None
     rows = max(1, min(core.max_step_rows, MAX_LOGITS_BYTES // (4 * core.vocab_size)))
     with core.reserve(len(inputs)) as reservation:
         for start in range(0, len(inputs), rows):
-            chunk = core.run_reserved(reservation, inputs[start : start + rows], start)
+            chunk, _ = core.run_reserved(reservation, inputs[start : start + rows], start)
             for position, logits in enumerate(chunk, start):
                 log_softmax = LogSoftmax.of(logits)
                 if not np.isfinite(log_softmax.largest):

@@ -8,9 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ellm.config.attention import EXACT
 from ellm.engine.answer import Answer
 from ellm.errors import EllmError
 from ellm.kv.block_pool import BlockIds, blocks_for
+from ellm.sparse.counts import ChoiceLog
+from ellm.sparse.policy import AttentionPolicy
+from ellm.sparse.tracing import BlockTracer
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +39,9 @@ class Sequence:
         aborted: Set by `abort` from any thread; the engine ends the answer at the next step.
         error: Why this request alone failed, for its caller to raise.
         timeline: When things happened.
+        attention: How the rows of the answer choose the blocks they read.
+        choices: What they chose.
+        tracer: Who keeps what they saw, if anybody does.
     """
 
     prompt: TokenList[int]
@@ -44,6 +51,9 @@ class Sequence:
     aborted: bool = False
     error: EllmError | None = None
     timeline: Timeline = field(default_factory=Timeline)
+    attention: AttentionPolicy = field(default_factory=lambda: AttentionPolicy(EXACT))
+    choices: ChoiceLog = field(default_factory=ChoiceLog)
+    tracer: BlockTracer | None = None
 
     @property
     def finished(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ellm.hardware.bandwidth import read_bandwidth_gb_per_s
+from ellm.sparse.counts import ChoiceTotals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,8 @@ class ModelFacts:
         kv_bytes: KV cache for the whole context.
         arena_bytes: Slots of the largest step.
         bytes_per_token: Bytes read to decode one token at a depth of that many cached tokens.
+        bytes_saved: Bytes that rows did not read because of what they chose.
+        choosing_heads: KV heads of all layers that read the whole context.
     """
 
     isa: str
@@ -31,6 +34,8 @@ class ModelFacts:
     kv_bytes: int
     arena_bytes: int
     bytes_per_token: Callable[[int], int]
+    bytes_saved: Callable[[ChoiceTotals], int] = lambda _totals: 0
+    choosing_heads: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,13 @@ class Stats:
         isa: Kernels in use.
         threads: Threads in use.
         bytes_per_token: Bytes read per decoded token at this answer's mean depth.
+        attention: Mode of the answer: "exact", "bounded", "sparse" or "auto".
+        kv_blocks_total: KV blocks of 64 tokens behind the answer's rows, summed over rows, layers
+            and KV heads; layers with a sliding window are not counted.
+        kv_blocks_read: Those of them that were read in full.
+        widened: Times a row and KV head needed more than 4,096 chosen tokens.
+        skipped_mass: Mean share of the attention in blocks that entered through their means only:
+            exact in "bounded" mode, estimated in "sparse".
     """
 
     prompt_tokens: int
@@ -69,6 +81,11 @@ class Stats:
     isa: str
     threads: int
     bytes_per_token: int
+    attention: str
+    kv_blocks_total: int
+    kv_blocks_read: int
+    widened: int
+    skipped_mass: float
 
     @property
     def prefill_tokens_per_second(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +16,69 @@ BLOCK_TOKENS = 64
 
 Tokens = NDArray[np.int32]
 Logits = NDArray[np.float32]
+Floats = NDArray[np.float32]
+
+
+class Estimate(Enum):
+    """What the attention that a block holds is estimated from."""
+
+    EXACT = "exact"  # all bits of the keys: the mode `bounded`
+    SCAN = "scan"  # the upper four bits of the keys: the mode `sparse`
+    MEAN = "mean"  # the mean of the keys: a baseline that loses single tokens
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceRule:
+    """How rows choose the stored KV blocks that they read in full.
+
+    The first block, the last 8 and the row's own are always read; blocks that are not read enter
+    through their mass and the mean of their values.
+
+    Attributes:
+        estimate: Where the masses come from.
+        mass: Share of the attention that the blocks read must hold, above 0 to 1; 1 reads all.
+        max_blocks: Most blocks besides those always read; None is no limit.
+    """
+
+    estimate: Estimate
+    mass: float
+    max_blocks: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What rows with a choice saw; the executor fills the arrays that are given.
+
+    Shapes have the layers L, KV heads or query heads, and B blocks, as many as the last row sees
+    at least. Rows without blocks to choose from, and layers with a sliding window, leave zeros.
+
+    Attributes:
+        shares: float32 (T, L, Hkv, B): largest share of a query head's attention that a block
+            holds, negative where the block was not read.
+        exact, scan, mean: float32 (T, L, Hq, B): logarithm of the block's mass by each estimate.
+    """
+
+    shares: Floats | None = None
+    exact: Floats | None = None
+    scan: Floats | None = None
+    mean: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowChoices:
+    """A rule for the rows of a sequence in one step, and what it did.
+
+    Attributes:
+        rule: For all of the rows.
+        counts: float64 (T, 5), filled by the step, sums over layers and KV heads: stored blocks,
+            blocks read, times more than 64 blocks were needed, skipped share of the attention
+            summed over query heads, query heads in that sum.
+        observed: What else is wanted.
+    """
+
+    rule: ChoiceRule
+    counts: NDArray[np.float64]
+    observed: Observation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +91,13 @@ class SequenceRows:
         start: Position of the first row: the tokens before it are in the blocks already. Running
             again from an earlier start overwrites what was there.
         count: Rows, at least 1.
+        choices: How the rows choose the blocks they read; None reads all.
     """
 
     blocks: NDArray[np.int32]
     start: int
     count: int
+    choices: RowChoices | None = None
 
 
 class Executor(Protocol):

@@ -14,6 +14,8 @@ _SEGMENT_TOKENS = 512
 _MAX_QUERIES = 8
 _ITEM_QUERIES = 64
 _SPLIT_ROWS = 8
+_WAVE_ROWS = 8
+_STEPS_OF_SHARES = 33 * 16 + 1
 _OPEN_BLOCKS = 8
 _EXPANDED_GROUP_BYTES = 704
 _WEIGHT_CACHE_BYTES = 256 << 10
@@ -63,13 +65,18 @@ def memory_plan(
     tables = sum(8 * positions * len(t.inverse_frequencies) for t in program.rope_tables)
     return MemoryPlan(
         weights_bytes=ImageLayout.plan(program, source).total_bytes,
-        arena_bytes=arena_bytes(source, program, threads, positions, max_rows) + tables,
+        arena_bytes=arena_bytes(source, program, threads, positions, max_rows, kv_type) + tables,
         kv_bytes=native.kv_block_bytes(kv) * num_blocks + open_bytes,
     )
 
 
 def arena_bytes(
-    source: WeightSource, program: Program, threads: int, max_positions: int, max_rows: int
+    source: WeightSource,
+    program: Program,
+    threads: int,
+    max_positions: int,
+    max_rows: int,
+    kv_type: str,
 ) -> int:
     """Return the bytes of slots and scratch: the arithmetic of native/executor/executor.cc."""
     quantized = quantized_slots(source, program)
@@ -90,6 +97,8 @@ def arena_bytes(
                 scratch.append(normed + expanded(weight, 1))
             case Attention():
                 scratch.append(_attention_scratch(op, threads, max_positions, max_rows))
+                if kv_type == "int8" and op.window is None:
+                    scratch.append(_chosen_scratch(op, threads, max_positions))
             case Linear(parts=parts):
                 scratch += [expanded(part.weight, 1) for part in parts]
             case LinearAdd(part=part):
@@ -148,3 +157,18 @@ def _attention_scratch(op: Attention, threads: int, max_positions: int, max_rows
     pieces = -(-max_positions // _SEGMENT_TOKENS) + 1
     split = min(_SPLIT_ROWS, max_rows) * op.num_heads * pieces
     return 4 * (threads * per_thread + split * result)
+
+
+def _chosen_scratch(op: Attention, threads: int, max_positions: int) -> int:
+    """Return the scratch for rows that choose their blocks: native/ops/chosen_scratch.cc."""
+    dim = -(-op.head_dim // 16) * 16
+    result = dim + 16
+    group = op.num_heads // op.num_kv_heads
+    segments = -(-max_positions // _SEGMENT_TOKENS)
+    blocks = (segments + 1) // 2 * 2 * (_SEGMENT_TOKENS // BLOCK_TOKENS)
+    per_head = (segments + 2) * result + 2 * blocks + blocks * BLOCK_TOKENS + 4
+    row = op.num_heads * per_head + op.num_kv_heads * (1 + blocks)
+    row = -(-row // 16) * 16
+    chooser = 4 * (_STEPS_OF_SHARES + 1) + 6 * blocks + 4 * group
+    thread = _MAX_QUERIES * (dim + _SEGMENT_TOKENS + result) + (group + 3) * blocks
+    return 4 * (_WAVE_ROWS * row + threads * (thread + -(-chooser // 64) * 16))

@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 
 from ellm import native
 from ellm.errors import UnsupportedError
-from ellm.program.executor import BLOCK_TOKENS, Logits, SequenceRows, Tokens, check_step
+from ellm.program.executor import (
+    BLOCK_TOKENS,
+    Estimate,
+    Logits,
+    Observation,
+    RowChoices,
+    SequenceRows,
+    Tokens,
+    check_step,
+)
 from ellm.program.memory import quantized_slots
 from ellm.program.ops import (
     Attention,
@@ -28,6 +37,8 @@ from ellm.program.ops import (
 )
 from ellm.program.weights import Progress, Weights, WeightSource, load_weights
 
+_NO_LIMIT = 2**31 - 1
+
 
 class NativeExecutor:
     """An `Executor` whose ops were handed to the native core once.
@@ -38,6 +49,7 @@ class NativeExecutor:
         pinned_threads: Those of them that could be pinned to a CPU.
         weights_bytes: Bytes of the repacked image.
         kv_bytes: Bytes of all KV blocks; taken from the system as they are used.
+        block_bytes: Bytes of one KV block.
         arena_bytes: Bytes of slots and scratch.
     """
 
@@ -78,7 +90,7 @@ class NativeExecutor:
         self.threads = len(cpus)
         self.weights_bytes = weights.image_bytes
         self._weights = weights
-        self._kv_block_bytes = native.kv_block_bytes(_kv_shape(program, kv_type))
+        self.block_bytes = native.kv_block_bytes(_kv_shape(program, kv_type))
         self._native = native.executor(
             isa=self.isa,
             cpus=list(cpus),
@@ -90,6 +102,8 @@ class NativeExecutor:
             slot_widths=[slot.width for slot in program.slots],
         )
         self._read_bytes = 0
+        self._head_dim = program.head_dim
+        self._kv_streams = program.num_layers * program.num_kv_heads
         self._record(program)
         self._native.finish()
         self.kv_bytes: int = self._native.kv_bytes
@@ -100,7 +114,10 @@ class NativeExecutor:
         """Run every op over the rows; see `Executor.step`."""
         check_step(self, tokens, rows, logits_rows)
         logits = np.empty((logits_rows.size, self.vocab_size), dtype=np.float32)
-        runs = [(np.ascontiguousarray(run.blocks), run.start, run.count) for run in rows]
+        runs = [
+            (np.ascontiguousarray(run.blocks), run.start, run.count, _native_choices(run.choices))
+            for run in rows
+        ]
         self._native.step(tokens, runs, logits_rows, logits)
         return logits
 
@@ -112,6 +129,19 @@ class NativeExecutor:
         """Give back what int8 blocks hold beside their stored form; their sequences have ended."""
         self._native.forget(np.ascontiguousarray(blocks))
 
+    def read_block(self, block: int) -> NDArray[np.uint8]:
+        """Return a full KV block as it is stored, uint8 (block_bytes,)."""
+        stored = np.empty(self.block_bytes, dtype=np.uint8)
+        self._native.read_block(block, stored)
+        return stored
+
+    def write_block(self, block: int, stored: NDArray[np.uint8]) -> None:
+        """Put a full KV block back that `read_block` returned, here or in another process.
+
+        Rows can go on behind it, not within it: what they saw of it in float is not stored.
+        """
+        self._native.write_block(block, np.ascontiguousarray(stored))
+
     def op_seconds(self) -> list[float]:
         """Return the seconds that each op of the last step took, in the program's order."""
         seconds: list[float] = self._native.op_seconds()
@@ -122,7 +152,26 @@ class NativeExecutor:
 
         Sliding windows are not subtracted: the figure is an upper bound for models that have them.
         """
-        return self._read_bytes + self._kv_block_bytes * depth_tokens // BLOCK_TOKENS
+        return self._read_bytes + self.block_bytes * depth_tokens // BLOCK_TOKENS
+
+    def bytes_saved(self, estimate: Estimate, *, blocks_total: int, blocks_read: int) -> int:
+        """Return the bytes that rows did not read of the blocks of one KV head each.
+
+        Args:
+            estimate: What they chose by.
+            blocks_total: Blocks before the rows' own, over rows, layers and KV heads.
+            blocks_read: Those of them that were read.
+        """
+        whole = self.block_bytes // self._kv_streams
+        dim = -(-self._head_dim // 16) * 16
+        # native/kernels/attention/int8_layout.h
+        estimated = {
+            Estimate.EXACT: 74 * dim,
+            Estimate.SCAN: 42 * dim,
+            Estimate.MEAN: 6 * dim,
+        }[estimate]
+        again = whole - estimated if estimate is Estimate.EXACT else whole
+        return blocks_total * (whole - estimated) - blocks_read * again
 
     def _record(self, program: Program) -> None:
         core = self._native
@@ -205,6 +254,17 @@ def load_native(
         max_rows=max_rows,
         kv_type=kv_type,
     )
+
+
+def _native_choices(choices: RowChoices | None) -> tuple[Any, ...] | None:
+    """Return what native/bindings/choice.h takes."""
+    if choices is None:
+        return None
+    rule = choices.rule
+    seen = choices.observed or Observation()
+    max_blocks = _NO_LIMIT if rule.max_blocks is None else rule.max_blocks
+    observed = (seen.shares, seen.exact, seen.scan, seen.mean)
+    return (rule.estimate.value, rule.mass, max_blocks, choices.counts, *observed)
 
 
 def _kv_shape(program: Program, kv_type: str) -> native.KvShape:

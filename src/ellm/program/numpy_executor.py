@@ -11,8 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ellm.errors import AbortedError, NativeError
-from ellm.program import numpy_math
-from ellm.program.executor import BLOCK_TOKENS, Logits, SequenceRows, Tokens, check_step
+from ellm.program import numpy_choice, numpy_math
+from ellm.program.executor import (
+    BLOCK_TOKENS,
+    Logits,
+    RowChoices,
+    SequenceRows,
+    Tokens,
+    check_step,
+)
 from ellm.program.numpy_math import Floats
 from ellm.program.ops import (
     Attention,
@@ -185,7 +192,11 @@ class NumpyExecutor:
         for sequence in step.rows:
             rows = slice(first_row, first_row + sequence.count)
             first_row = rows.stop
-            out = self._attend_sequence(op, sequence, heads[rows, : op.num_heads])
+            q = heads[rows, : op.num_heads]
+            if sequence.choices is not None and op.window is None:
+                out = self._attend_chosen(op, sequence, sequence.choices, q)
+            else:
+                out = self._attend_sequence(op, sequence, q)
             step[op.out][rows] = out.reshape(sequence.count, -1)
 
     @_run.register
@@ -197,6 +208,25 @@ class NumpyExecutor:
     def _linear(self, part: LinearPart, x: Floats) -> Floats:
         bias = None if part.bias is None else self._weights(part.bias)
         return numpy_math.linear(x, self._weights(part.weight), bias)
+
+    def _attend_chosen(
+        self, op: Attention, sequence: SequenceRows, choices: RowChoices, q: Floats
+    ) -> Floats:
+        out = np.empty_like(q)
+        for row in range(sequence.count):
+            end = sequence.start + row + 1
+            blocks = sequence.blocks[: -(-end // BLOCK_TOKENS)]
+            k, v = self._keys[op.layer, blocks], self._values[op.layer, blocks]
+            out[row] = numpy_choice.attend_row(
+                q[row] * np.float32(op.scale),
+                k,
+                v,
+                end=end,
+                choices=choices,
+                row=row,
+                layer=op.layer,
+            )
+        return out
 
     def _attend_sequence(self, op: Attention, sequence: SequenceRows, q: Floats) -> Floats:
         end = sequence.start + sequence.count

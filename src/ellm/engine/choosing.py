@@ -1,0 +1,40 @@
+"""The choice of KV blocks that a sequence's rows make, and what is kept of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ellm.engine.scheduler import Part
+from ellm.kv.block_pool import blocks_for
+from ellm.program.executor import RowChoices
+from ellm.sparse.counts import NUM_COUNTS
+from ellm.sparse.tracing import observing
+
+
+def choices_of(part: Part) -> RowChoices | None:
+    """Return how the rows of `part` choose: those of an answer by its mode, a prompt's not."""
+    sequence = part.sequence
+    if part.start < len(sequence.prompt):
+        return None
+    rule = sequence.attention.rule_at(part.start)
+    tracer = sequence.tracer
+    traced = tracer is not None and tracer.wants_more
+    if rule is None and not traced:
+        return None
+    observed = None
+    if traced and tracer is not None:
+        rule = observing(rule)
+        observed = tracer.observation(part.count, blocks_for(part.start + part.count))
+    if rule is None:
+        return None
+    return RowChoices(rule, np.zeros((part.count, NUM_COUNTS)), observed)
+
+
+def keep_choices(part: Part, choices: RowChoices | None) -> None:
+    """Add what committed rows chose to their sequence's counts and trace."""
+    if choices is None:
+        return
+    sequence = part.sequence
+    sequence.choices.add(choices.counts, choices.rule.estimate)
+    if sequence.tracer is not None and choices.observed is not None:
+        sequence.tracer.keep(choices.observed, part.start)

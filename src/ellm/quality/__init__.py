@@ -1,0 +1,1 @@
+"""What an attention mode, a KV type or another quantisation does to a model's answers."""

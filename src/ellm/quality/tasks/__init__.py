@@ -1,0 +1,1 @@
+"""Questions of any length whose answers are known: one file per family."""
