@@ -182,9 +182,7 @@ class PyExecutor {
   int pinned_threads() const { return executor_.pinned_threads(); }
 
  private:
-  size_t block_bytes() const {
-    return static_cast<size_t>(KvStore::block_bytes(executor_.config().kv));
-  }
+  size_t block_bytes() const { return static_cast<size_t>(KvStore::block_bytes(executor_.config().kv)); }
   int64_t width(int slot) { return executor_.machine().slots.at(static_cast<size_t>(slot)).width; }
 
   std::vector<float> norm(const Vector<float>& weight, int64_t size) {

@@ -86,8 +86,8 @@ void Executor::check(const Step& step) const {
       require(run.blocks[b] >= 0 && run.blocks[b] < config_.num_blocks, "KV block id", run.blocks[b],
               below(config_.num_blocks));
     }
-    require(run.rule == nullptr || config_.kv.type == KvType::kInt8, "rows that choose their blocks", run.count,
-            "none: the KV is not int8");
+    require(run.rule == nullptr || config_.kv.type == KvType::kInt8, "rows that choose their blocks",
+            run.count, "none: the KV is not int8");
     rows += run.count;
   }
   require(rows == step.rows, "rows of all sequences", rows, std::to_string(step.rows));

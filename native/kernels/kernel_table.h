@@ -101,9 +101,10 @@ struct KernelTable {
   // Estimates from the upper four bits of the keys, and from their mean.
   void (*scan_int8)(const MassArgs& args);
   void (*mean_int8)(const MassArgs& args);
-  // Puts the masses of `blocks` blocks, times `scale`, at one reference: into `sum`, as sum of exp(score - max).
-  // Arrays have room for whole vectors. (own_max, own_sum) is one more mass; the total includes it.
-  MassTotal (*normalise_masses)(float* max, float* sum, int blocks, float scale, float own_max, float own_sum);
+  // Puts the masses of `blocks` blocks, times `scale`, at one reference: into `sum`, as sum of exp(score -
+  // max). Arrays have room for whole vectors. (own_max, own_sum) is one more mass; the total includes it.
+  MassTotal (*normalise_masses)(float* max, float* sum, int blocks, float scale, float own_max,
+                                float own_sum);
   void (*weigh_means)(const MeansArgs& args);
   float (*exp)(float x);
   void (*fold)(const AttentionState& state, const AttentionState& segment, int head_dim);

@@ -39,8 +39,9 @@ class AttentionOp : public Op {
   }
 
   int64_t scratch_bytes(const Machine& machine) const override {
-    const int64_t exact = (machine.pool->size() * thread_floats() + split_results(machine) * result_floats()) *
-                          static_cast<int64_t>(sizeof(float));
+    const int64_t exact =
+        (machine.pool->size() * thread_floats() + split_results(machine) * result_floats()) *
+        static_cast<int64_t>(sizeof(float));
     return chosen_ ? std::max(exact, chosen_->scratch_bytes(machine)) : exact;
   }
   void set_scratch(uint8_t* scratch) override {

@@ -22,34 +22,8 @@ ChosenAttention::ChosenAttention(const AttentionSpec& spec)
       dim_(padded_dim(spec.head_dim)),
       scratch_(spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.max_positions) {
   if (group_ <= kMaxGroup) return;
-  throw Error(ErrorKind::kUnsupported, "query heads that share a KV head, with bounded or sparse attention", "",
-              std::nullopt, std::to_string(group_), "at most " + std::to_string(kMaxGroup));
-}
-
-bool ChosenAttention::next_wave(const Step& step, size_t* run, int32_t* row, Wave* wave) {
-  *wave = {};
-  for (; *run < step.runs->size(); ++*run, *row = 0) {
-    const RowRun& rows = (*step.runs)[*run];
-    if (rows.rule == nullptr) continue;
-    while (*row < rows.count) {
-      if (wave->rows == kWaveRows) return true;
-      const int32_t position = rows.start + *row;
-      const int32_t left_in_block = kBlockTokens - position % kBlockTokens;
-      const int32_t count = std::min({rows.count - *row, left_in_block, kWaveRows - wave->rows});
-      const int32_t blocks = position / kBlockTokens;
-      wave->parts[static_cast<size_t>(wave->count++)] = {&rows, *row, count, wave->rows, blocks};
-      wave->rows += count;
-      wave->most_segments = std::max(wave->most_segments, (blocks + kSegmentBlocks - 1) / kSegmentBlocks);
-      *row += count;
-    }
-  }
-  return wave->rows > 0;
-}
-
-ChosenAttention::Row ChosenAttention::row_at(const Wave& wave, int64_t index) {
-  const Part* part = wave.parts.data();
-  while (index >= part->first_row + part->rows) ++part;
-  return {part, static_cast<int32_t>(index), part->first + static_cast<int32_t>(index) - part->first_row};
+  throw Error(ErrorKind::kUnsupported, "query heads that share a KV head, with bounded or sparse attention",
+              "", std::nullopt, std::to_string(group_), "at most " + std::to_string(kMaxGroup));
 }
 
 void ChosenAttention::run(Machine& machine, const Step& step, int rank) const {
@@ -63,13 +37,12 @@ void ChosenAttention::run(Machine& machine, const Step& step, int rank) const {
     machine.pool->barrier([&] { machine.next_item.store(0, std::memory_order_relaxed); });
   };
   const int64_t kv_heads = spec_.num_kv_heads;
-  size_t run = 0;
-  int32_t first = 0;
-  Wave wave;
-  while (next_wave(step, &run, &first, &wave)) {
+  Waves waves(step);
+  while (const Wave* const next = waves.next()) {
+    const Wave& wave = *next;
     const int64_t pieces = wave.most_segments + 1;
     share_out(wave.count * kv_heads * pieces, [&](int64_t unit) {
-      const Part& part = wave.parts[static_cast<size_t>(unit / pieces / kv_heads)];
+      const WavePart& part = wave.parts[static_cast<size_t>(unit / pieces / kv_heads)];
       const int kv_head = static_cast<int>(unit / pieces % kv_heads);
       const int32_t piece = static_cast<int32_t>(unit % pieces);
       if (piece == wave.most_segments) {
@@ -79,10 +52,10 @@ void ChosenAttention::run(Machine& machine, const Step& step, int rank) const {
       }
     });
     share_out(wave.rows * kv_heads, [&](int64_t unit) {
-      choose(machine, row_at(wave, unit / kv_heads), static_cast<int>(unit % kv_heads), rank);
+      choose(machine, wave.row(unit / kv_heads), static_cast<int>(unit % kv_heads), rank);
     });
     share_out(wave.rows * kv_heads * pieces, [&](int64_t unit) {
-      const Row row = row_at(wave, unit / pieces / kv_heads);
+      const WaveRow row = wave.row(unit / pieces / kv_heads);
       const int kv_head = static_cast<int>(unit / pieces % kv_heads);
       const int32_t piece = static_cast<int32_t>(unit % pieces);
       if (piece == wave.most_segments) {
@@ -92,15 +65,15 @@ void ChosenAttention::run(Machine& machine, const Step& step, int rank) const {
       }
     });
     share_out(int64_t{wave.rows} * spec_.num_heads, [&](int64_t unit) {
-      fold(machine, row_at(wave, unit / spec_.num_heads), static_cast<int>(unit % spec_.num_heads));
+      fold(machine, wave.row(unit / spec_.num_heads), static_cast<int>(unit % spec_.num_heads));
     });
     if (rank != 0) continue;
-    for (int32_t row = 0; row < wave.rows; ++row) count(row_at(wave, row));
+    for (int32_t row = 0; row < wave.rows; ++row) count(wave.row(row));
   }
 }
 
-void ChosenAttention::load_queries(const Machine& machine, const Part& part, int kv_head, int first, int count,
-                                   float* queries) const {
+void ChosenAttention::load_queries(const Machine& machine, const WavePart& part, int kv_head, int first,
+                                   int count, float* queries) const {
   const SlotMemory& qkv = machine.slots[static_cast<size_t>(spec_.qkv)];
   for (int i = 0; i < count; ++i) {
     const int64_t row = int64_t{part.run->first_row} + part.first + (first + i) / group_;
@@ -112,7 +85,7 @@ void ChosenAttention::load_queries(const Machine& machine, const Part& part, int
   }
 }
 
-void ChosenAttention::attend_own(Machine& machine, const Part& part, int kv_head, int rank) const {
+void ChosenAttention::attend_own(Machine& machine, const WavePart& part, int kv_head, int rank) const {
   const ChosenScratch::Thread thread = scratch_.thread(rank);
   const KvStore& kv = *machine.kv;
   const int32_t block = part.run->blocks[part.blocks];
@@ -130,13 +103,14 @@ void ChosenAttention::attend_own(Machine& machine, const Part& part, int kv_head
     AttentionState own[kMaxQueries];
     for (int i = 0; i < count; ++i) {
       const int32_t row = (first + i) / group_;
-      own[i] = scratch_.result(part.first_row + row, kv_head * group_ + (first + i) % group_, scratch_.own_piece());
+      own[i] = scratch_.result(part.first_row + row, kv_head * group_ + (first + i) % group_,
+                               scratch_.own_piece());
       q[i] = thread.queries + i * dim_;
       end[i] = (part.run->start + part.first + row) % kBlockTokens + 1;
       out[i] = own[i].out;
     }
-    machine.kernels->attend_f32({&keys, &values, spec_.head_dim, count, q, begin, end, thread.scores, max, sum,
-                                 out, false, nullptr});
+    machine.kernels->attend_f32(
+        {&keys, &values, spec_.head_dim, count, q, begin, end, thread.scores, max, sum, out, false, nullptr});
     for (int i = 0; i < count; ++i) {
       *own[i].max = max[i];
       *own[i].sum = sum[i];
@@ -144,7 +118,7 @@ void ChosenAttention::attend_own(Machine& machine, const Part& part, int kv_head
   }
 }
 
-void ChosenAttention::estimate(Machine& machine, const Part& part, int kv_head, int32_t segment,
+void ChosenAttention::estimate(Machine& machine, const WavePart& part, int kv_head, int32_t segment,
                                int rank) const {
   if (!has_estimate(part)) return;
   const ChoiceRule& rule = *part.run->rule;
@@ -169,7 +143,13 @@ void ChosenAttention::estimate(Machine& machine, const Part& part, int kv_head, 
       max[i] = scratch_.mass_max(wave_row, head) + first_block;
       sum[i] = scratch_.mass_sum(wave_row, head) + first_block;
     }
-    const MassArgs args = {blocks, num_blocks, spec_.head_dim, count, q, max, sum,
+    const MassArgs args = {blocks,
+                           num_blocks,
+                           spec_.head_dim,
+                           count,
+                           q,
+                           max,
+                           sum,
                            next < part.blocks ? stored(machine, part, kv_head, next) : nullptr};
     const auto estimate_as = [&](Estimate kind) {
       estimate_by(machine, kind, part, args, kv_head, first_block, first, thread);
@@ -183,7 +163,7 @@ void ChosenAttention::estimate(Machine& machine, const Part& part, int kv_head, 
   }
 }
 
-void ChosenAttention::estimate_by(Machine& machine, Estimate kind, const Part& part, const MassArgs& args,
+void ChosenAttention::estimate_by(Machine& machine, Estimate kind, const WavePart& part, const MassArgs& args,
                                   int kv_head, int32_t first_block, int first,
                                   const ChosenScratch::Thread& thread) const {
   switch (kind) {
@@ -198,7 +178,8 @@ void ChosenAttention::estimate_by(Machine& machine, Estimate kind, const Part& p
       for (int i = 0; i < args.queries; ++i) {
         const float* const found = thread.scores + i * kSegmentTokens;
         machine.kernels->block_masses(found, args.count, args.max[i], args.sum[i]);
-        float* const kept = scratch_.scores(part.first_row + (first + i) / group_, kv_head * group_ + (first + i) % group_);
+        float* const kept =
+            scratch_.scores(part.first_row + (first + i) / group_, kv_head * group_ + (first + i) % group_);
         std::memcpy(kept + first_block * kBlockTokens, found, sizeof(float) * kBlockTokens * args.count);
       }
       break;
@@ -209,13 +190,14 @@ void ChosenAttention::estimate_by(Machine& machine, Estimate kind, const Part& p
   for (int i = 0; i < args.queries; ++i) {
     const int64_t row = part.first + (first + i) / group_;
     const int64_t head = kv_head * group_ + (first + i) % group_;
-    const int64_t place = ((row * observed->layers + spec_.layer) * spec_.num_heads + head) * observed->blocks;
+    const int64_t place =
+        ((row * observed->layers + spec_.layer) * spec_.num_heads + head) * observed->blocks;
     float* const target = observed->masses[static_cast<int>(kind)] + place + first_block;
     for (int32_t b = 0; b < args.count; ++b) target[b] = args.max[i][b] + std::log(args.sum[i][b]);
   }
 }
 
-void ChosenAttention::choose(Machine& machine, const Row& row, int kv_head, int rank) const {
+void ChosenAttention::choose(Machine& machine, const WaveRow& row, int kv_head, int rank) const {
   const ChoiceRule& rule = *row.part->run->rule;
   const int32_t blocks = row.part->blocks;
   int32_t* const ids = scratch_.chosen(row.index, kv_head);
@@ -236,8 +218,9 @@ void ChosenAttention::choose(Machine& machine, const Row& row, int kv_head, int 
   for (int h = 0; h < group_; ++h) {
     const int head = first_head + h;
     const AttentionState own = scratch_.result(row.index, head, scratch_.own_piece());
-    const MassTotal all = machine.kernels->normalise_masses(
-        scratch_.mass_max(row.index, head), scratch_.mass_sum(row.index, head), blocks, 1.0f, *own.max, *own.sum);
+    const MassTotal all = machine.kernels->normalise_masses(scratch_.mass_max(row.index, head),
+                                                            scratch_.mass_sum(row.index, head), blocks, 1.0f,
+                                                            *own.max, *own.sum);
     scratch_.total(row.index, head)->all = all;
     masses[h] = scratch_.mass_sum(row.index, head);
     units[h] = 1.0f / all.sum;
@@ -254,7 +237,7 @@ void ChosenAttention::choose(Machine& machine, const Row& row, int kv_head, int 
   if (row.part->run->observed != nullptr) observe(row, kv_head, shares);
 }
 
-void ChosenAttention::observe(const Row& row, int kv_head, const float* shares) const {
+void ChosenAttention::observe(const WaveRow& row, int kv_head, const float* shares) const {
   const Observation& observed = *row.part->run->observed;
   if (observed.shares == nullptr) return;
   const int64_t place =
@@ -265,7 +248,7 @@ void ChosenAttention::observe(const Row& row, int kv_head, const float* shares) 
   for (int32_t i = 0; i < *scratch_.chosen_count(row.index, kv_head); ++i) target[ids[i]] = shares[ids[i]];
 }
 
-void ChosenAttention::attend_chosen(Machine& machine, const Row& row, int kv_head, int32_t piece,
+void ChosenAttention::attend_chosen(Machine& machine, const WaveRow& row, int kv_head, int32_t piece,
                                     int rank) const {
   const int32_t* const ids = scratch_.chosen(row.index, kv_head);
   const int32_t first = piece * kSegmentBlocks;
@@ -275,8 +258,9 @@ void ChosenAttention::attend_chosen(Machine& machine, const Row& row, int kv_hea
   const uint8_t* blocks[kSegmentBlocks];
   for (int32_t b = 0; b < count; ++b) blocks[b] = stored(machine, *row.part, kv_head, ids[first + b]);
   const int32_t next = first + machine.pool->size() * kSegmentBlocks;
-  const uint8_t* const next_block =
-      next < *scratch_.chosen_count(row.index, kv_head) ? stored(machine, *row.part, kv_head, ids[next]) : nullptr;
+  const uint8_t* const next_block = next < *scratch_.chosen_count(row.index, kv_head)
+                                        ? stored(machine, *row.part, kv_head, ids[next])
+                                        : nullptr;
   const bool scored = row.part->run->rule->estimate == Estimate::kExact && has_estimate(*row.part);
   for (int head = 0; head < group_; head += kMaxQueries) {
     const int queries = std::min(kMaxQueries, group_ - head);
@@ -300,8 +284,8 @@ void ChosenAttention::attend_chosen(Machine& machine, const Row& row, int kv_hea
                     known + int64_t{ids[first + b]} * kBlockTokens, sizeof(float) * kBlockTokens);
       }
     }
-    const AttentionArgs args = {blocks, nullptr, spec_.head_dim, queries, q,   begin,     end,
-                                thread.scores, max, sum, out, head == 0, next_block};
+    const AttentionArgs args = {blocks, nullptr, spec_.head_dim, queries,   q, begin, end, thread.scores, max,
+                                sum,    out,     head == 0,      next_block};
     (scored ? machine.kernels->weigh_int8 : machine.kernels->attend_int8)(args);
     for (int i = 0; i < queries; ++i) {
       *part[i].max = max[i];
@@ -310,7 +294,7 @@ void ChosenAttention::attend_chosen(Machine& machine, const Row& row, int kv_hea
   }
 }
 
-void ChosenAttention::add_means(Machine& machine, const Row& row, int kv_head, int rank) const {
+void ChosenAttention::add_means(Machine& machine, const WaveRow& row, int kv_head, int rank) const {
   const int32_t blocks = row.part->blocks;
   const int32_t read = *scratch_.chosen_count(row.index, kv_head);
   const int32_t* const ids = scratch_.chosen(row.index, kv_head);
@@ -324,7 +308,8 @@ void ChosenAttention::add_means(Machine& machine, const Row& row, int kv_head, i
     }
     thread.skipped[count] = stored(machine, *row.part, kv_head, block);
     for (int h = 0; h < group_; ++h) {
-      thread.weights[int64_t{h} * scratch_.max_blocks() + count] = scratch_.mass_sum(row.index, kv_head * group_ + h)[block];
+      thread.weights[int64_t{h} * scratch_.max_blocks() + count] =
+          scratch_.mass_sum(row.index, kv_head * group_ + h)[block];
     }
     ++count;
   }
@@ -333,7 +318,8 @@ void ChosenAttention::add_means(Machine& machine, const Row& row, int kv_head, i
     const float* weights[kMaxQueries];
     float* out[kMaxQueries];
     for (int i = 0; i < queries; ++i) {
-      const AttentionState part = scratch_.result(row.index, kv_head * group_ + head + i, scratch_.skipped_piece());
+      const AttentionState part =
+          scratch_.result(row.index, kv_head * group_ + head + i, scratch_.skipped_piece());
       weights[i] = thread.weights + int64_t{head + i} * scratch_.max_blocks();
       out[i] = part.out;
       *part.max = scratch_.total(row.index, kv_head * group_ + head + i)->all.max;
@@ -345,7 +331,7 @@ void ChosenAttention::add_means(Machine& machine, const Row& row, int kv_head, i
 }
 
 // How much more the chosen blocks hold than was estimated: the skipped ones are taken to be off by as much.
-float ChosenAttention::correction(const Machine& machine, const Row& row, int head,
+float ChosenAttention::correction(const Machine& machine, const WaveRow& row, int head,
                                   const AttentionState& chosen_state) const {
   if (row.part->run->rule->estimate == Estimate::kExact) return 1.0f;
   const HeadTotal& sums = *scratch_.total(row.index, head);
@@ -354,7 +340,7 @@ float ChosenAttention::correction(const Machine& machine, const Row& row, int he
   return std::clamp(found / sums.chosen, 1.0f / kMostCorrection, kMostCorrection);
 }
 
-void ChosenAttention::fold(Machine& machine, const Row& row, int head) const {
+void ChosenAttention::fold(Machine& machine, const WaveRow& row, int head) const {
   const int kv_head = head / group_;
   const int32_t read = *scratch_.chosen_count(row.index, kv_head);
   const int32_t pieces = (read + kSegmentBlocks - 1) / kSegmentBlocks;
@@ -374,7 +360,7 @@ void ChosenAttention::fold(Machine& machine, const Row& row, int head) const {
   machine.kernels->finish(state, spec_.head_dim, out.row(row.of_step()) + int64_t{head} * spec_.head_dim);
 }
 
-void ChosenAttention::count(const Row& row) const {
+void ChosenAttention::count(const WaveRow& row) const {
   ChoiceCounts& counts = row.part->run->counts[row.within_run];
   for (int kv_head = 0; kv_head < spec_.num_kv_heads; ++kv_head) {
     const int32_t read = *scratch_.chosen_count(row.index, kv_head);
@@ -382,7 +368,8 @@ void ChosenAttention::count(const Row& row) const {
     counts.blocks_read += read;
     if (read > kUsualBlocks + kSinkBlocks + kWindowBlocks) ++counts.widened;
   }
-  for (int head = 0; head < spec_.num_heads; ++head) counts.skipped_mass += scratch_.total(row.index, head)->skipped;
+  for (int head = 0; head < spec_.num_heads; ++head)
+    counts.skipped_mass += scratch_.total(row.index, head)->skipped;
   counts.heads += spec_.num_heads;
 }
 

@@ -11,7 +11,8 @@ ChosenScratch::ChosenScratch(int num_heads, int num_kv_heads, int head_dim, int3
   offsets_.masses = offsets_.results + int64_t{num_heads} * (segments_ + 2) * result_floats();
   offsets_.scores = offsets_.masses + int64_t{num_heads} * 2 * max_blocks();
   offsets_.totals = offsets_.scores + int64_t{num_heads} * max_blocks() * kBlockTokens;
-  offsets_.chosen = offsets_.totals + int64_t{num_heads} * static_cast<int64_t>(sizeof(HeadTotal) / sizeof(float));
+  offsets_.chosen =
+      offsets_.totals + int64_t{num_heads} * static_cast<int64_t>(sizeof(HeadTotal) / sizeof(float));
   offsets_.end = (offsets_.chosen + int64_t{num_kv_heads} * (1 + max_blocks()) + 15) / 16 * 16;
 }
 

@@ -3,10 +3,9 @@
 
 #include "kernels/kernel_table.h"
 #include "ops/block_choice.h"
+#include "ops/wave.h"
 
 namespace ellm {
-
-inline constexpr int kWaveRows = 8;  // rows that go through the phases together
 
 // Estimated masses of a row and head.
 struct HeadTotal {

@@ -115,8 +115,7 @@ inline void nibble_sums_half(const uint8_t* nibbles, int dim, const Query* queri
         pairs[j] = _mm256_add_epi16(pairs[j], _mm256_maddubs_epi16(second, broadcast_quad(codes + 4)));
       }
     }
-    for (int j = 0; j < kQueries; ++j)
-      sums[j] = _mm256_add_epi32(sums[j], _mm256_madd_epi16(pairs[j], ones));
+    for (int j = 0; j < kQueries; ++j) sums[j] = _mm256_add_epi32(sums[j], _mm256_madd_epi16(pairs[j], ones));
   }
 }
 

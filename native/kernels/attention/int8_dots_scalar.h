@@ -4,8 +4,8 @@
 //   KeyQuery       16-bit codes of a query; `prepare` makes it
 //   ValueWeights   8-bit codes of one block's 64 probabilities; `put_weights` sets 16 of them
 //   key_sums       for 16 tokens: sums[query] = sum over elements of code * query code, a lane a token
-//   nibble_sums    for 16 tokens: sums[query] = sum over elements of upper four bits (0..15) * int8 query code
-//   value_sums     for 16 * kVectors elements: sums[query][vector] = sum over 64 tokens of weight * code
+//   nibble_sums    for 16 tokens: sums[query] = sum over elements of upper four bits (0..15) * int8 query
+//   code value_sums     for 16 * kVectors elements: sums[query][vector] = sum over 64 tokens of weight * code
 // All sums fit 32 bits: 127 * 32639 * 512 elements, 255 * 127 * 64 tokens.
 // Include after kernels/vector/scalar.h.
 #pragma once

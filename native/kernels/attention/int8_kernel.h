@@ -66,7 +66,8 @@ inline void store_values(const float* values, int head_dim, uint8_t* block) {
   uint8_t* const stored = block + Int8Block::values(dim);
   for (int i = 0; i < dim; i += 16) {
     F32x16 sum = zero();
-    for (int token = 0; token < kBlockTokens; ++token) sum = add(sum, load(values + int64_t{token} * dim + i));
+    for (int token = 0; token < kBlockTokens; ++token)
+      sum = add(sum, load(values + int64_t{token} * dim + i));
     store_f16(mean + i, mul(sum, set1(1.0f / kBlockTokens)));
   }
   for (int token = 0; token < kBlockTokens; ++token) {

@@ -1,14 +1,16 @@
 // How much of a query's attention each stored int8 block holds: exactly, or estimated without reading it all;
 // and what blocks that are not read add.
 //
-// A block's mass is  sum * exp(max)  over its tokens' scores: no logarithm, so the bits are the same everywhere.
+// A block's mass is  sum * exp(max)  over its tokens' scores: no logarithm, so the bits are the same
+// everywhere.
 //   exact      from scores that are there already
-//   scan       from the upper four bits of the keys: a code counts as the middle of the sixteen it may be, the
+//   scan       from the upper four bits of the keys: a code counts as the middle of the sixteen it may be,
+//   the
 //              query is rounded to 8 bits. Ranks blocks as well as the exact scores do.
 //   mean       64 * exp(q . mean of K): a lower bound, by Jensen's inequality; blind to single tokens
-// Rejected: choosing by the mean (or by bounds on elements, as Quest, arXiv 2406.10774, does) fails where many
-// blocks look alike; `ellm quality --attention block-mean` shows it.
-// Include after kernels/attention/int8_kernel.h.
+// Rejected: choosing by the mean (or by bounds on elements, as Quest, arXiv 2406.10774, does) fails where
+// many blocks look alike; `ellm quality --attention block-mean` shows it. Include after
+// kernels/attention/int8_kernel.h.
 #pragma once
 
 #include <cstdint>
@@ -135,7 +137,8 @@ inline float exp_of(float x) {
   return lanes[0];
 }
 
-MassTotal normalise_masses(float* max_of, float* sum_of, int blocks, float scale, float own_max, float own_sum) {
+MassTotal normalise_masses(float* max_of, float* sum_of, int blocks, float scale, float own_max,
+                           float own_sum) {
   const int padded = (blocks + 15) / 16 * 16;
   for (int b = blocks; b < padded; ++b) {
     max_of[b] = -__builtin_inff();

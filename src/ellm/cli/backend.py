@@ -84,6 +84,9 @@ def load_engine(
             kv_type=options.kv_type,
             rows_per_chunk=options.rows_per_chunk,
             mmap=not options.no_mmap,
+            attention=options.attention,
+            sparse_tokens=options.sparse_topk,
+            sparse_mass=options.sparse_mass,
             load_progress=progress,
         ),
     )

@@ -10,16 +10,20 @@ import typer
 
 from ellm.cli import checks
 from ellm.cli.options import (
+    AttentionOption,
     KvTypeOption,
     ModelOption,
     NoMmapOption,
     QuietOption,
     RowsPerChunkOption,
+    SparseMassOption,
+    SparseTopkOption,
     ThreadsOption,
 )
+from ellm.config.attention import DEFAULT_MASS, AttentionConfig
 from ellm.config.benchmark import MAX_DECODE_STEPS, MAX_ROWS, BenchmarkPlan, room_tokens
 from ellm.config.bounds import MAX_TOKENS
-from ellm.config.engine import EngineConfig
+from ellm.config.engine import EngineConfig, require_int8
 from ellm.errors import ConfigError
 from ellm.units import format_count
 
@@ -67,6 +71,9 @@ class BenchOptions:
     threads: ThreadsOption = None
     rows_per_chunk: RowsPerChunkOption = 512
     kv_type: KvTypeOption = "int8"
+    attention: AttentionOption = "exact"
+    sparse_mass: SparseMassOption = DEFAULT_MASS
+    sparse_topk: SparseTopkOption = None
     no_mmap: NoMmapOption = False
     json: Annotated[
         str | None,
@@ -82,8 +89,10 @@ class BenchOptions:
         """Check what options say of each other.
 
         Raises:
-            ConfigError: A step cannot have as many rows as are to be timed.
+            ConfigError: A step cannot have as many rows as are to be timed, or an attention mode
+                meets a KV type it cannot read.
         """
+        require_int8(self.attention, self.kv_type)
         most = self.row_counts[-1]
         if most > self.rows_per_chunk:
             raise ConfigError(
@@ -124,6 +133,9 @@ class BenchOptions:
             decode_steps=self.decode,
             row_counts=self.row_counts,
             rows_per_chunk=self.rows_per_chunk,
+            attention=AttentionConfig(
+                mode=self.attention, mass=self.sparse_mass, tokens=self.sparse_topk
+            ),
         )
 
     def engine_config(self, plan: BenchmarkPlan) -> EngineConfig:

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ellm.engine.stats import ModelFacts
     from ellm.hardware.machine import Machine
 
-ATTENTION = "exact"
-"""The attention mode: every row reads every cached key and value."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchReport:
@@ -71,7 +68,7 @@ def bench_values(report: BenchReport) -> dict[str, Any]:
         "isa": facts.isa,
         "threads": facts.threads,
         "kv_type": report.kv_type,
-        "attention": ATTENTION,
+        "attention": report.plan.attention.mode,
         "rows_per_chunk": report.plan.rows_per_chunk,
         "n": report.plan.decode_steps,
         "n_by_rows": report.plan.repetitions,
@@ -89,7 +86,7 @@ def bench_table(report: BenchReport) -> str:
     """Return the tables, with what the figures depend on above them."""
     facts, machine = report.facts, report.machine
     about = {
-        "model": f"{report.model}, {report.kv_type} KV, {ATTENTION} attention",
+        "model": f"{report.model}, {report.kv_type} KV, {report.plan.attention.mode} attention",
         "text": report.text or "random tokens",
         "machine": f"{machine.cpu}, {count_of(machine.usable_cpus, 'CPU')} to use, "
         f"{format_bytes(machine.available_memory_bytes)} of memory available",
@@ -121,6 +118,8 @@ def _depth_values(report: BenchReport, result: DepthResult) -> dict[str, Any]:
         "decode_ms_per_token": _median_ms(result.decode),
         "decode_ms_range": _range_ms(result.decode),
         "bytes_per_token": result.bytes_per_token,
+        "kv_blocks_read_share": result.read_share,
+        "skipped_mass": result.choices.skipped_mass,
         "gb_per_s": result.gb_per_s,
         "mem_bandwidth_util": report.mem_bandwidth_util(result),
         "step_ms_by_rows": {str(n): _median_ms(times) for n, times in result.steps.items()},
@@ -130,7 +129,16 @@ def _depth_values(report: BenchReport, result: DepthResult) -> dict[str, Any]:
 
 
 def _depths_table(report: BenchReport) -> list[Cells]:
-    head = ("depth", "prefill", "decode", "ms per token", "read", "of bandwidth", "peak memory")
+    head = (
+        "depth",
+        "prefill",
+        "decode",
+        "ms per token",
+        "KV blocks",
+        "read",
+        "of bandwidth",
+        "peak memory",
+    )
     return [
         head,
         *(
@@ -139,6 +147,7 @@ def _depths_table(report: BenchReport) -> list[Cells]:
                 format_rate(result.prefill_tokens_per_second),
                 format_rate(result.decode_tokens_per_second),
                 _shown(result.decode),
+                f"{result.read_share:.0%}",
                 f"{result.gb_per_s:.1f} GB/s",
                 f"{report.mem_bandwidth_util(result):.0%}",
                 format_bytes(result.peak_rss_bytes),

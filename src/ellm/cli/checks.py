@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import typer
 
+from ellm.config.attention import ATTENTION_MODES
 from ellm.config.engine import KV_TYPES
 from ellm.config.sampling import MAX_LOGIT_BIAS_ENTRIES, MAX_STOP_STRING_BYTES, MAX_STOP_STRINGS
 
@@ -79,6 +80,13 @@ def kv_type(value: str | None) -> str | None:
     """Check the name of a KV storage type."""
     if value is not None and value not in KV_TYPES:
         raise typer.BadParameter(f"{value!r} is unknown, allowed is {' or '.join(KV_TYPES)}")
+    return value
+
+
+def attention_mode(value: str) -> str:
+    """Check the name of an attention mode."""
+    if value not in ATTENTION_MODES:
+        raise typer.BadParameter(f"{value!r} is unknown, allowed is {' or '.join(ATTENTION_MODES)}")
     return value
 
 

@@ -12,11 +12,15 @@ from ellm.cli.interrupt import stream_interruptibly
 from ellm.cli.options import GenerationOptions
 from ellm.cli.prompts import ContextPlan, plan_context
 from ellm.cli.report import stats_block, stats_values
+from ellm.cli.trace_file import TraceFile
 from ellm.errors import AbortedError
 from ellm.units import count_of, format_count, format_duration
 
 if TYPE_CHECKING:
     from ellm import LLM, PromptProgress, SamplingParams, Stats
+
+_WRITTEN = "which blocks the answer read; open it in a browser"
+_NOT_WRITTEN = "not written, the answer has fewer than two tokens"
 
 
 def answer_prompt(
@@ -27,6 +31,7 @@ def answer_prompt(
     default_max_tokens: int,
     stop_without_template: tuple[str, ...] = (),
     extra: Mapping[str, Any] | None = None,
+    trace: TraceFile | None = None,
 ) -> None:
     """Find and load the model, answer a prompt and show the answer.
 
@@ -40,6 +45,7 @@ def answer_prompt(
         default_max_tokens: Length of the answer without `-n`.
         stop_without_template: Strings that end the answer of a model without chat template.
         extra: What the JSON object holds beside the answer.
+        trace: A page to write of what the answer's rows read.
     """
     path = backend.find_model(options.model, console)
     model = backend.open_text(path)
@@ -56,7 +62,10 @@ def answer_prompt(
     params = options.sampling_params(plan.max_tokens, stop=stop)
     shown = {"model": path.name, **(extra or {})}
     with backend.load_engine(model.source, options, plan.context_tokens, console) as engine:
-        show_answer(console, engine, tokens, params, with_stats=not options.no_stats, extra=shown)
+        with_stats = not options.no_stats
+        show_answer(
+            console, engine, tokens, params, with_stats=with_stats, extra=shown, trace=trace
+        )
 
 
 def show_answer(
@@ -67,6 +76,7 @@ def show_answer(
     *,
     with_stats: bool,
     extra: Mapping[str, Any],
+    trace: TraceFile | None = None,
 ) -> None:
     """Answer a prompt with a loaded model; the arguments are those of `answer_prompt`.
 
@@ -79,19 +89,25 @@ def show_answer(
         line.update(step.done_tokens, step.total_tokens, reading_detail(step))
 
     text, finish_reason, stats = "", "abort", None
+    answer: list[int] = []
+    tracer = None if trace is None else trace.tracer(engine)
     chunks = stream_interruptibly(
-        lambda: engine.stream(prompt, params, progress=progress), engine.abort
+        lambda: engine.stream(prompt, params, progress=progress, tracer=tracer), engine.abort
     )
     with closing(chunks):
         for chunk in chunks:
             line.clear()
             text += chunk.text
+            answer += chunk.token_ids
             console.answer(chunk.text)
             if chunk.finish_reason is not None:
                 finish_reason, stats = chunk.finish_reason, chunk.stats
     line.clear()
     console.answer("" if text.endswith("\n") else "\n")
     _finish(console, text, finish_reason, stats, with_stats=with_stats, extra=extra)
+    if trace is not None and tracer is not None:
+        written = trace.write(engine, tracer, prompt, answer)
+        console.note(f"{trace.path}: {_WRITTEN if written else _NOT_WRITTEN}")
     if finish_reason == "abort":
         raise AbortedError("the answer was stopped before its end")
 

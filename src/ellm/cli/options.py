@@ -11,8 +11,9 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from ellm.cli import checks
+from ellm.config.attention import DEFAULT_MASS
 from ellm.config.bounds import MAX_TOKENS
-from ellm.config.engine import MAX_ROWS_PER_CHUNK, MAX_THREADS
+from ellm.config.engine import MAX_ROWS_PER_CHUNK, MAX_THREADS, require_int8
 from ellm.config.sampling import SamplingParams
 
 
@@ -53,6 +54,32 @@ KvTypeOption = Annotated[
         "--kv-type", text="Storage of keys and values: int8, f16 or f32.", check=checks.kv_type
     ),
 ]
+AttentionOption = Annotated[
+    str,
+    _option(
+        "--attention",
+        text="What answers read of the KV cache: exact (all of it), bounded (all keys, the values "
+        "that matter), sparse (the blocks that matter), auto (sparse deep in a text).",
+        check=checks.attention_mode,
+    ),
+]
+SparseMassOption = Annotated[
+    float,
+    _option(
+        "--sparse-mass",
+        text="Share of the attention that the blocks read must hold, when not exact.",
+        check=checks.within(0.0, 1.0, above=True),
+    ),
+]
+SparseTopkOption = Annotated[
+    int | None,
+    _option(
+        "--sparse-topk",
+        text="Most tokens chosen besides the first 64 and the last 512; as many as the mass takes "
+        "by default.",
+        check=checks.within(64, MAX_TOKENS),
+    ),
+]
 NoMmapOption = Annotated[
     bool, typer.Option("--no-mmap", help="Copy the weights into memory instead of mapping.")
 ]
@@ -88,6 +115,9 @@ class GenerationOptions:
     threads: ThreadsOption = None
     rows_per_chunk: RowsPerChunkOption = 512
     kv_type: KvTypeOption = "int8"
+    attention: AttentionOption = "exact"
+    sparse_mass: SparseMassOption = DEFAULT_MASS
+    sparse_topk: SparseTopkOption = None
     no_mmap: NoMmapOption = False
     temperature: Annotated[
         float,
@@ -173,6 +203,14 @@ class GenerationOptions:
     no_stats: Annotated[
         bool, typer.Option("--no-stats", help="No block of figures after the answer.")
     ] = False
+
+    def __post_init__(self) -> None:
+        """Check what options say of each other.
+
+        Raises:
+            ConfigError: An attention mode meets a KV type it cannot read.
+        """
+        require_int8(self.attention, self.kv_type)
 
     def sampling_params(self, max_tokens: int, *, stop: tuple[str, ...] = ()) -> SamplingParams:
         """Return the parameters of the request; `stop` is added to the user's stop strings."""

@@ -110,7 +110,7 @@ def _texts(options: QualityOptions) -> list[Text]:
 
     if not options.text:
         return default_haystacks()
-    return [Text(str(path), read_text(path)) for path in options.text]
+    return [Text(str(path), read_text(path)) for path in dict.fromkeys(options.text)]
 
 
 def _open(

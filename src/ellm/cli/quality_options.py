@@ -15,11 +15,12 @@ from ellm.cli.options import (
     NoMmapOption,
     QuietOption,
     RowsPerChunkOption,
+    SparseTopkOption,
     ThreadsOption,
 )
-from ellm.config.attention import ATTENTION_MODES, BASELINE_MODES, AttentionConfig
+from ellm.config.attention import ATTENTION_MODES, BASELINE_MODES, DEFAULT_MASS, AttentionConfig
 from ellm.config.bounds import MAX_TOKENS
-from ellm.config.engine import EngineConfig
+from ellm.config.engine import EngineConfig, require_int8
 from ellm.errors import ConfigError
 from ellm.quality.plan import (
     LEAST_LENGTH_TOKENS,
@@ -112,17 +113,10 @@ class QualityOptions:
             "--sparse-mass",
             help="Share of the attention that the blocks read must hold.",
             callback=checks.within(0.0, 1.0, above=True),
-            show_default="0.95",
+            show_default=str(DEFAULT_MASS),
         ),
     ] = None
-    sparse_topk: Annotated[
-        int | None,
-        typer.Option(
-            "--sparse-topk",
-            help="Most tokens that are chosen; as many as the mass takes by default.",
-            callback=checks.within(64, MAX_TOKENS),
-        ),
-    ] = None
+    sparse_topk: SparseTopkOption = None
     candidate_model: Annotated[
         str | None,
         typer.Option(
@@ -190,19 +184,16 @@ class QualityOptions:
         """Check what options say of each other.
 
         Raises:
-            ConfigError: An option would have no effect, or nothing is left to measure.
+            ConfigError: An option would have no effect, nothing is left to measure, or an attention
+                mode meets a KV type it cannot read.
         """
         if self.no_tasks and self.no_fidelity:
             raise ConfigError("--no-tasks and --no-fidelity leave nothing to measure")
         self._refuse_idle("--no-tasks", self.no_tasks, ("tasks", "samples", "picture"))
         self._refuse_idle("--no-fidelity", self.no_fidelity, ("tail",))
         modes = self.modes
-        choosing = [mode for mode in modes if mode != "exact"]
-        if choosing and self.kv_type != "int8":
-            raise ConfigError(
-                f"{', '.join(choosing)} attention takes int8 KV, --kv-type is {self.kv_type}; "
-                "give --attention exact to compare KV types"
-            )
+        for mode in modes:
+            require_int8(mode, self.kv_type)
         if self.sparse_mass is not None and not set(modes) & set(_MASS_MODES):
             raise ConfigError(f"--sparse-mass has no effect on {', '.join(modes)} attention")
         if self.sparse_topk is not None and not set(modes) & set(_CHOOSING_MODES):
@@ -293,9 +284,9 @@ class QualityOptions:
     def _attention(self, mode: str) -> AttentionConfig:
         mass = self.sparse_mass if mode in _MASS_MODES else None
         tokens = self.sparse_topk if mode in _CHOOSING_MODES else None
-        if mass is None:
-            return AttentionConfig(mode=mode, tokens=tokens)
-        return AttentionConfig(mode=mode, mass=mass, tokens=tokens)
+        return AttentionConfig(
+            mode=mode, mass=DEFAULT_MASS if mass is None else mass, tokens=tokens
+        )
 
     def _refuse_idle(self, switch: str, off: bool, names: tuple[str, ...]) -> None:
         """Refuse options that have no effect beside a switch."""

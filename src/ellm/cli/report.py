@@ -32,6 +32,7 @@ def stats_block(stats: Stats, finish_reason: str) -> str:
     rows = (
         ("prompt", _prompt(stats)),
         ("answer", _answer(stats, finish_reason)),
+        ("read", _read(stats)),
         ("ceiling", _ceiling(stats)),
         ("memory", memory_text(stats, stats.peak_rss_bytes)),
         ("machine", machine),
@@ -72,6 +73,18 @@ def _answer(stats: Stats, finish_reason: str) -> str:
     rate = format_rate(stats.decode_tokens_per_second)
     ended = _FINISHED.get(finish_reason, finish_reason)
     return f"{count_of(stats.answer_tokens, 'token')} ({rate}); {ended}"
+
+
+def _read(stats: Stats) -> str:
+    """Return what the answer read of the KV cache; empty where that was all."""
+    if stats.attention == "exact" or not stats.kv_blocks_total:
+        return ""
+    share = stats.kv_blocks_read / stats.kv_blocks_total
+    widened = f", widened {format_count(stats.widened)} times" if stats.widened else ""
+    return (
+        f"{share:.0%} of the KV blocks ({stats.attention}), {1 - stats.skipped_mass:.1%} of the "
+        f"attention{widened}; the rest through means"
+    )
 
 
 def _ceiling(stats: Stats) -> str:

@@ -9,6 +9,8 @@ from ellm.config.bounds import MAX_TOKENS, check_integer, check_number, refuse
 ATTENTION_MODES = ("exact", "bounded", "sparse", "auto")
 BASELINE_MODES = ("block-mean",)  # for `ellm quality` alone: what choosing by block means would do
 
+DEFAULT_MASS = 0.95
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionConfig:
@@ -28,7 +30,7 @@ class AttentionConfig:
     """
 
     mode: str = "exact"
-    mass: float = 0.95
+    mass: float = DEFAULT_MASS
     tokens: int | None = None
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ellm.config.attention import EXACT, AttentionConfig
 from ellm.config.bounds import MAX_TOKENS, check_integer, refuse
 from ellm.config.engine import MAX_ROWS_PER_CHUNK
 
@@ -26,6 +27,7 @@ class BenchmarkPlan:
         row_counts: Numbers of rows to time a step with, ascending.
         repetitions: Steps per number of rows.
         rows_per_chunk: Rows that the text is read in at most.
+        attention: Which KV blocks the timed steps read; the text is read exactly.
 
     Raises:
         ConfigError: A value cannot work; the message names field, value and what is allowed.
@@ -36,6 +38,7 @@ class BenchmarkPlan:
     row_counts: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
     repetitions: int = 7
     rows_per_chunk: int = 512
+    attention: AttentionConfig = EXACT
 
     def __post_init__(self) -> None:
         """Check every field."""

@@ -48,5 +48,14 @@ class EngineConfig:
             refuse("kv_type", self.kv_type, " or ".join(map(repr, KV_TYPES)))
         check_integer("rows_per_chunk", self.rows_per_chunk, minimum=1, maximum=MAX_ROWS_PER_CHUNK)
         check_boolean("mmap", self.mmap)
-        if self.attention.mode != "exact" and self.kv_type != "int8":
-            refuse("kv_type", self.kv_type, f"'int8' with attention {self.attention.mode!r}")
+        require_int8(self.attention.mode, self.kv_type)
+
+
+def require_int8(attention: str, kv_type: str) -> None:
+    """Check that an attention mode can read a KV type.
+
+    Raises:
+        ConfigError: It cannot: only int8 blocks can be read in part.
+    """
+    if attention != "exact" and kv_type != "int8":
+        refuse("kv_type", kv_type, f"'int8' with attention {attention!r}")

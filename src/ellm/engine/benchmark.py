@@ -14,7 +14,9 @@ from ellm.engine.outputs import PromptProgress
 from ellm.errors import AbortedError, RequestError
 from ellm.hardware.memory import peak_rss_bytes
 from ellm.kv.block_pool import BlockIds, BlockPool, blocks_for
-from ellm.program.executor import Executor, SequenceRows, Tokens
+from ellm.program.executor import Executor, RowChoices, SequenceRows, Tokens
+from ellm.sparse.counts import NUM_COUNTS, ChoiceLog, ChoiceTotals
+from ellm.sparse.policy import AttentionPolicy
 
 
 class Benchmark:
@@ -31,6 +33,7 @@ class Benchmark:
         plan: BenchmarkPlan,
         *,
         bytes_per_token: Callable[[int], int],
+        bytes_saved: Callable[[ChoiceTotals], int] = lambda _totals: 0,
         progress: BenchmarkProgress,
     ) -> None:
         """Prepare to run `plan` once.
@@ -40,6 +43,7 @@ class Benchmark:
             tokens: The text (n,), int32; at least as many tokens as the deepest depth.
             plan: What to time.
             bytes_per_token: Returns the bytes read to decode one token at a depth.
+            bytes_saved: Returns the bytes that rows did not read by choosing.
             progress: Called after every step.
 
         Raises:
@@ -54,6 +58,9 @@ class Benchmark:
         self._tokens = tokens
         self._plan = plan
         self._bytes_per_token = bytes_per_token
+        self._bytes_saved = bytes_saved
+        self._attention = AttentionPolicy(plan.attention)
+        self._choices = ChoiceLog()
         self._progress = progress
         self._rows_per_chunk = min(plan.rows_per_chunk, executor.max_rows)
         self._blocks: BlockIds = np.empty(0, dtype=np.int32)
@@ -88,14 +95,18 @@ class Benchmark:
         first = self._read_to(depth)
         total = WARM_UP_STEPS + plan.decode_steps + (1 + plan.repetitions) * len(plan.row_counts)
         counter = _StepCounter(self._progress, depth, total)
+        self._choices = ChoiceLog()
         answer, decode = self._decode(depth, first, counter)
+        choices = self._choices.totals
+        saved = self._bytes_saved(choices) // max(1, choices.rows)
         return DepthResult(
             depth_tokens=depth,
             prefill_seconds=self._read_seconds,
             decode=decode,
             steps=self._steps_by_rows(depth, answer, counter),
-            bytes_per_token=self._bytes_per_token(depth),
+            bytes_per_token=self._bytes_per_token(depth) - saved,
             peak_rss_bytes=peak_rss_bytes(),
+            choices=choices,
         )
 
     def _read_to(self, depth: int) -> int:
@@ -122,7 +133,9 @@ class Benchmark:
             ahead = number % RUN_AHEAD_TOKENS
             if not ahead:
                 answer = [first]
-            seconds, following = self._timed(depth + ahead, answer[-1:], num_logits=1)
+            seconds, following = self._timed(
+                depth + ahead, answer[-1:], num_logits=1, answering=True
+            )
             answer.append(int(following[0]))
             durations.append(seconds)
             counter.add()
@@ -141,13 +154,18 @@ class Benchmark:
             for rows, taken in durations.items():
                 # A short answer is repeated: which tokens they are makes no step slower.
                 chain = np.resize(np.array(answer, dtype=np.int32), rows)
-                seconds, _ = self._timed(depth, chain, num_logits=rows)
+                seconds, _ = self._timed(depth, chain, num_logits=rows, answering=True)
                 taken.append(seconds)
                 counter.add()
         return {rows: Timings(tuple(taken[1:])) for rows, taken in durations.items()}
 
     def _timed(
-        self, start: int, tokens: Tokens | Sequence[int], *, num_logits: int
+        self,
+        start: int,
+        tokens: Tokens | Sequence[int],
+        *,
+        num_logits: int,
+        answering: bool = False,
     ) -> tuple[float, Tokens]:
         """Run a step and return its seconds and the likeliest tokens (n,) after its last n rows.
 
@@ -155,6 +173,7 @@ class Benchmark:
             start: Position of the first row.
             tokens: Token ids (T,).
             num_logits: n, at most T.
+            answering: The rows are those of an answer, and may choose what they read.
 
         Raises:
             AbortedError: `abort` was called.
@@ -163,11 +182,17 @@ class Benchmark:
             raise AbortedError("the benchmark was stopped")
         begin = time.perf_counter()
         count = len(tokens)
-        rows = [SequenceRows(self._blocks[: blocks_for(start + count)], start, count)]
+        rule = self._attention.rule_at(start) if answering else None
+        choices = None if rule is None else RowChoices(rule, np.zeros((count, NUM_COUNTS)))
+        blocks = self._blocks[: blocks_for(start + count)]
+        rows = [SequenceRows(blocks, start, count, choices)]
         asked = np.arange(count - num_logits, count, dtype=np.int32)
         logits = self._executor.step(np.asarray(tokens, dtype=np.int32), rows, asked)
         likeliest = logits.argmax(axis=-1).astype(np.int32)
-        return time.perf_counter() - begin, likeliest
+        seconds = time.perf_counter() - begin
+        if choices is not None:
+            self._choices.add(choices.counts, choices.rule.estimate)
+        return seconds, likeliest
 
 
 class _StepCounter:

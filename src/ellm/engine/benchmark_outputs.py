@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ellm.engine.outputs import PromptProgress
+from ellm.sparse.counts import ChoiceTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class DepthResult:
         steps: By number of rows: steps whose every row asks for its logits, as a chain does.
         bytes_per_token: Bytes that decoding one token here reads, 0 where nobody counts them.
         peak_rss_bytes: Most memory this process held so far.
+        choices: What the decode steps read of the KV blocks, if they chose.
     """
 
     depth_tokens: int
@@ -49,6 +51,7 @@ class DepthResult:
     steps: Mapping[int, Timings]
     bytes_per_token: int
     peak_rss_bytes: int
+    choices: ChoiceTotals
 
     @property
     def prefill_tokens_per_second(self) -> float:
@@ -59,6 +62,12 @@ class DepthResult:
     def decode_tokens_per_second(self) -> float:
         """Rate of the median step."""
         return 1 / self.decode.median_seconds
+
+    @property
+    def read_share(self) -> float:
+        """Share of the KV blocks that a decoded token read in full."""
+        choices = self.choices
+        return choices.blocks_read / choices.blocks_total if choices.blocks_total else 1.0
 
     @property
     def gb_per_s(self) -> float:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, overload
 
-from ellm.config.attention import EXACT, AttentionConfig
+from ellm.config.attention import DEFAULT_MASS, EXACT, AttentionConfig
 from ellm.config.bounds import check_integer
 from ellm.config.engine import EngineConfig
 from ellm.config.model import ModelConfig
 from ellm.config.sampling import SamplingParams
 from ellm.engine import prompts
 from ellm.engine.core import EngineCore
+from ellm.engine.opened import OpenEngine, raise_error_of
 from ellm.engine.outputs import ProgressCallback, RequestOutput, Score, StreamChunk
 from ellm.engine.parts import LoadedModel, LoadProgress
 from ellm.engine.progress import ProgressReporter
@@ -28,7 +28,7 @@ from ellm.engine.stats import NUMPY_FACTS, ModelFacts
 from ellm.errors import RequestError
 from ellm.program.executor import BLOCK_TOKENS, Executor
 from ellm.sparse.policy import AttentionPolicy
-from ellm.sparse.tracing import DEFAULT_MAX_ROWS, BlockTracer
+from ellm.sparse.tracing import BlockTracer
 from ellm.tokenizers.messages import Message
 from ellm.tokenizers.tokenizer import Tokenizer
 
@@ -54,7 +54,7 @@ class LLM:
         mmap: bool = True,
         attention: str = "exact",
         sparse_tokens: int | None = None,
-        sparse_mass: float = 0.95,
+        sparse_mass: float = DEFAULT_MASS,
         load_progress: LoadProgress | None = None,
     ) -> None:
         """Load a model; see `EngineConfig` for the options.
@@ -129,7 +129,7 @@ class LLM:
 
     def _set_up(self, model: LoadedModel, rows_per_chunk: int, attention: AttentionPolicy) -> None:
         core = EngineCore(model.executor, max_step_rows=rows_per_chunk)
-        self._open: _Open | None = _Open(model, core, attention)
+        self._open: OpenEngine | None = OpenEngine(model, core, attention)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -145,6 +145,11 @@ class LLM:
     def context_tokens(self) -> int:
         """Tokens of prompt and answer that fit."""
         return self._model.context_tokens
+
+    @property
+    def attention(self) -> AttentionConfig:
+        """Which KV blocks answers read."""
+        return self._opened().attention.config
 
     @property
     def facts(self) -> ModelFacts:
@@ -212,7 +217,7 @@ class LLM:
     ) -> Iterator[StreamChunk]:
         """Answer one prompt piece by piece; the arguments are those of `generate`.
 
-        A `tracer` from `block_tracer` keeps what the answer's rows saw of the KV cache.
+        A `tracer` keeps what the answer's rows saw of the KV cache.
 
         The request is checked at once and begins with the first chunk that is asked for. Closing
         the iterator ends it and frees what it held. The pieces joined are `generate`'s answer.
@@ -225,14 +230,6 @@ class LLM:
             raise RequestError("a stream answers one prompt, found a list of prompts")
         (chosen,) = params_for(params, 1)
         return self._chunks(self._sequence(prompt, chosen, tracer), progress)
-
-    def block_tracer(self, *, max_rows: int = DEFAULT_MAX_ROWS) -> BlockTracer:
-        """Return a tracer for one answer of this model, of up to `max_rows` tokens."""
-        return BlockTracer(
-            num_layers=self.config.num_layers,
-            num_kv_heads=self.config.num_kv_heads,
-            max_rows=max_rows,
-        )
 
     @contextmanager
     def replay(self, capacity_tokens: int) -> Iterator[Replay]:
@@ -348,7 +345,7 @@ class LLM:
         """Close the engine."""
         self.close()
 
-    def _opened(self) -> _Open:
+    def _opened(self) -> OpenEngine:
         if self._open is None:
             raise RequestError("this LLM was closed")
         return self._open
@@ -382,10 +379,10 @@ class LLM:
             core.submit(sequences)
             while not all(sequence.finished for sequence in sequences):
                 core.step()
-                _raise_error_of(sequences)
+                raise_error_of(sequences)
                 reporter.report(sum(item.read_prompt_tokens for item in sequences))
                 yield
-            _raise_error_of(sequences)  # of a step that another caller ran
+            raise_error_of(sequences)  # of a step that another caller ran
         finally:
             core.remove(sequences)
 
@@ -399,18 +396,3 @@ class LLM:
         # Another caller's step may have ended the answer while this one was not asked for more.
         if chunk := cursor.next_chunk():
             yield chunk
-
-
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """What closing lets go of."""
-
-    model: LoadedModel
-    core: EngineCore
-    attention: AttentionPolicy
-
-
-def _raise_error_of(sequences: list[TokenSequence]) -> None:
-    for sequence in sequences:
-        if sequence.error is not None:
-            raise sequence.error

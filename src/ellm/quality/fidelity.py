@@ -44,11 +44,6 @@ class Passage:
     following: Sequence[int]
     parts: dict[str, Flags]
 
-    @property
-    def key(self) -> tuple[str, int]:
-        """Text and length, which no other passage of a run has."""
-        return self.text, self.length_tokens
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FidelityCell:

@@ -80,7 +80,7 @@ class QualityRun:
         self._passages = passages
         self._haystacks = haystacks
         self._tokenizer = tokenizer
-        self._kept: dict[tuple[str, int], Logits] = {}
+        self._kept: dict[int, Logits] = {}
         self._engine: QualityEngine | None = None
         self._stopped = threading.Event()
         cost = sum(self._phase_cost(phase) for phase in phases)
@@ -95,8 +95,8 @@ class QualityRun:
         """
         self._engine = engine
         with engine.replay(self._plan.context_tokens) as replay:
-            for passage in self._passages:
-                yield from self._compared(replay, passage, phase)
+            for index, passage in enumerate(self._passages):
+                yield from self._compared(replay, index, passage, phase)
             for key in item_keys(self._plan):
                 yield from self._answered(replay, key, phase)
 
@@ -106,7 +106,9 @@ class QualityRun:
         if self._engine is not None:
             self._engine.abort()
 
-    def _compared(self, replay: Replay, passage: Passage, phase: Phase) -> Iterator[FidelityCell]:
+    def _compared(
+        self, replay: Replay, index: int, passage: Passage, phase: Phase
+    ) -> Iterator[FidelityCell]:
         what = f"{passage.text} at {passage.length_tokens:,} tokens"
         step = len(passage.tail) * DECODE_COST
         cost = len(passage.prompt)
@@ -114,11 +116,11 @@ class QualityRun:
         replay.read(passage.prompt, self._on_read(what))
         if phase.reference:
             logits = self._tail(replay, passage, REFERENCE, what, cost)
-            self._kept[passage.key] = list(logits)
+            self._kept[index] = list(logits)
             cost += step
         for arm in phase.candidates:
             tail = self._tail(replay, passage, arm, what, cost)
-            comparison = compare(self._kept[passage.key], tail, passage.following)
+            comparison = compare(self._kept[index], tail, passage.following)
             cost += step
             yield FidelityCell(
                 text=passage.text,
@@ -131,7 +133,7 @@ class QualityRun:
                 skipped_mass=replay.totals.skipped_mass,
             )
         if phase.candidates:
-            del self._kept[passage.key]
+            del self._kept[index]
         self._work.finish()
 
     def _tail(

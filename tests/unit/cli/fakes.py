@@ -30,6 +30,11 @@ class FakeStats:
     isa: str = "scalar"
     threads: int = 2
     bytes_per_token: int = 100_000_000
+    attention: str = "exact"
+    kv_blocks_total: int = 0
+    kv_blocks_read: int = 0
+    widened: int = 0
+    skipped_mass: float = 0.0
     prefill_tokens_per_second: float = field(default=250.0, init=False)
     decode_tokens_per_second: float = field(default=80.0, init=False)
     read_bandwidth_gb_per_s: float = field(default=16.0, init=False)
@@ -42,6 +47,7 @@ class FakeChunk:
     text: str
     finish_reason: str | None = None
     stats: FakeStats | None = None
+    token_ids: tuple[int, ...] = (7,)
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,9 @@ class FakeEngine:
         params: SamplingParams,
         *,
         progress: Callable[[FakeProgress], None],
+        tracer: object,
     ) -> Iterator[FakeChunk]:
+        assert tracer is None
         self.requests.append((prompt, params))
         progress(FakeProgress(len(prompt) // 2, len(prompt)))
         progress(FakeProgress(len(prompt), len(prompt)))

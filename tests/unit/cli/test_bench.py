@@ -33,8 +33,8 @@ TOP = {
 }  # fmt: skip
 ROW = {
     "depth_tokens", "prefill_tokens_per_second", "decode_tokens_per_second", "decode_ms_per_token",
-    "decode_ms_range", "bytes_per_token", "gb_per_s", "mem_bandwidth_util", "step_ms_by_rows",
-    "step_ms_range_by_rows", "peak_rss_bytes",
+    "decode_ms_range", "bytes_per_token", "kv_blocks_read_share", "skipped_mass",
+    "gb_per_s", "mem_bandwidth_util", "step_ms_by_rows", "step_ms_range_by_rows", "peak_rss_bytes",
 }  # fmt: skip
 
 
@@ -110,8 +110,8 @@ def test_json_rows_agree_with_themselves(ellm: Ellm, tiny: str) -> None:
             least, most = row["step_ms_range_by_rows"][count]
             assert 0 < least <= median <= most
     # KV of 60 more tokens: 3 layers, 2 heads; keys and values of 16 bytes, the scale of the values,
-    # and a token's share of its block's means and scales of keys.
-    head_bytes = 2 * 16 + 4 + 2 * 16 * 4 // 64
+    # and a token's share of its block's means and scales of keys, in whole lines.
+    head_bytes = 2 * 16 + 4 + 192 // 64
     assert rows[1]["bytes_per_token"] - rows[0]["bytes_per_token"] == 60 * 3 * 2 * head_bytes
 
 

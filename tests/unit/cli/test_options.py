@@ -78,7 +78,6 @@ def test_too_many_stop_strings_are_refused(ellm: Ellm, fake: FakeBackend) -> Non
         "--numa-aware",
         "--quant-level",
         "--kv-cache-gb",
-        "--sparse-topk",
     ],
 )
 def test_options_of_later_versions_are_refused_not_ignored(

@@ -305,7 +305,7 @@ def test_predictions_that_do_not_fit_in_memory_are_refused_before_loading(
         (("--sparse-mass", "0.9", "--attention", "exact"), "no effect on exact attention"),
         (("--sparse-topk", "99", "--attention", "bounded"), "no effect on bounded attention"),
         (("--sparse-mass", "0.9", "--reference-kv-type", "f32"), "no effect on exact attention"),
-        (("--kv-type", "f16"), "bounded, sparse attention takes int8 KV, --kv-type is f16"),
+        (("--kv-type", "f16"), "kv_type is 'f16'; allowed is 'int8' with attention 'bounded'"),
         (("--picture", "p.png"), "'p.png' does not end with .svg or .html"),
         (("--picture", "p.svg", "--tasks", "common-words"), "none of the tasks common-words has"),
         (("--picture", "p.svg", "--json", "p.svg"), "--picture and --json are both p.svg"),

@@ -12,6 +12,7 @@ from ellm.quality.fidelity import (
     VALUE_DIGITS,
     WHOLE_TAIL,
     FidelityCell,
+    Passage,
     figures,
     passages,
 )
@@ -24,6 +25,10 @@ LONG = Text("long", " ".join(f"w{number}x" for number in range(5_000)))
 SHORT = Text("short", "one two three " * 380)
 
 
+def keys(passage: Passage) -> tuple[str, int]:
+    return passage.text, passage.length_tokens
+
+
 def plan(*lengths: int, tail: int = 100) -> QualityPlan:
     return QualityPlan(lengths_tokens=lengths, tasks=(), tail_tokens=tail, candidates=(REFERENCE,))
 
@@ -33,7 +38,7 @@ def test_a_text_is_cut_at_a_multiple_of_64_and_the_tail_follows() -> None:
     (first, second, *_), notes = passages(tokenizer, [LONG], plan(1100, 2048))
     assert notes == []
     assert [len(found.prompt) for found in (first, second)] == [1088, 2048]
-    assert [found.key for found in (first, second)] == [("long", 1100), ("long", 2048)]
+    assert [keys(found) for found in (first, second)] == [("long", 1100), ("long", 2048)]
     for found in (first, second):
         assert len(found.tail) == len(found.following) == 100
         assert list(found.following[:-1]) == list(found.tail[1:])
@@ -49,7 +54,7 @@ def test_a_text_begins_with_bos_where_the_model_wants_it() -> None:
 
 def test_a_text_that_is_too_short_is_left_out_with_a_note() -> None:
     found, notes = passages(WordTokenizer(), [SHORT], plan(1024, 1100))
-    assert [passage.key for passage in found] == [
+    assert [keys(passage) for passage in found] == [
         ("short", 1024),
         ("needles", 1024),
         ("needles", 1100),

@@ -189,7 +189,9 @@ def test_hex_copy_asks_for_32_digits_of_the_record() -> None:
     records = dict(re.findall(r"record (\d{4}): ([0-9a-f]{32})", made.document))
     assert len(records) == 41
     record = made.answer_prefix.removeprefix("record ").rstrip(":")
-    assert (records[record],) == made.expected
+    assert records[record] == "".join(made.expected)
+    assert score(records[record], made.expected) == 1.0
+    assert score(records[record][:20], made.expected) == 0.5
 
 
 def test_variables_are_those_that_the_assignments_lead_to() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ from ellm.cli.generation import answer_prompt
 from ellm.cli.options import GenerationOptions, takes_options
 from ellm.cli.prompt_source import read_prompt
 from ellm.cli.prompts import BASE_MODEL_STOP, question_prompt
+from ellm.cli.trace_file import TraceFile
 from ellm.errors import RequestError
 from ellm.units import count_of
 
@@ -32,6 +34,14 @@ def ask(
         str | None,
         typer.Option("-p", "--prompt", help="The question; - reads it from standard input."),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            metavar="FILE.html",
+            help="Write a page that shows which parts of the documents each layer read.",
+        ),
+    ] = None,
     *,
     options: GenerationOptions,
 ) -> None:
@@ -44,6 +54,10 @@ def ask(
     if prompt in (None, STANDARD_INPUT) and STANDARD_INPUT in paths:
         raise typer.BadParameter("standard input cannot be a document and the question, too")
     question = read_prompt(prompt, what="question").strip()
+    page = None
+    if trace is not None:
+        page = TraceFile(path=trace, question=question, model=options.model or "smollm2-135m")
+        page.check(kv_type=options.kv_type)
     packing = _pack(console, paths)
 
     def make_prompt(model: ModelText) -> list[int]:
@@ -62,6 +76,7 @@ def ask(
         default_max_tokens=DEFAULT_MAX_TOKENS,
         stop_without_template=(BASE_MODEL_STOP,),
         extra=_packing_values(packing),
+        trace=page,
     )
 
 

@@ -89,6 +89,7 @@ def _measure(
         tokens,
         plan,
         bytes_per_token=parts.facts.bytes_per_token,
+        bytes_saved=parts.facts.bytes_saved,
         progress=progress.show,
     )
     try:

@@ -25,7 +25,8 @@ def make(setting: Setting, size: int) -> Item:
     text = " ".join(f"{number}. {word}" for number, word in enumerate(listed, 1))
     return Item(
         document=f"In the following list of words some are there more often than others.\n\n{text}",
-        question=f"Which {COMMON} words are the most common in the list above?",
+        question=f"Which {COMMON} words are the most common in the list above? Answer with "
+        "the words alone, separated by commas.",
         answer_prefix=f"The {COMMON} most common words are:",
         expected=tuple(common),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ellm.errors import ConfigError
 from ellm.quality.tasks.task import Item
@@ -14,6 +15,7 @@ _ENOUGH_FILL = 0.97
 _AIM_FILL = 0.985
 _MOST_TRIES = 16
 _TRIES_BY_RULE_OF_THREE = 6
+_LEAST_RATE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +44,44 @@ def fill(
         ConfigError: Even size 0 has more tokens.
     """
     best = make(0)
-    low, low_tokens = 0, len(best.tokens)
-    if low_tokens > limit_tokens:
+    low = _Tried(0, len(best.tokens))
+    if low.tokens > limit_tokens:
         raise ConfigError(
-            f"{name} needs {format_count(low_tokens)} tokens with this model, more than a length "
+            f"{name} needs {format_count(low.tokens)} tokens with this model, more than a length "
             f"of {format_count(limit_tokens)}; give greater lengths or leave it out"
         )
-    high: int | None = None
-    high_tokens = 0
+    high: _Tried | None = None
     rate = float(unit_tokens)
     for attempt in range(_MOST_TRIES):
-        missing = limit_tokens * _AIM_FILL - low_tokens
-        if len(best.tokens) >= limit_tokens * _ENOUGH_FILL or (high is not None and high - low < 2):
+        if low.tokens >= limit_tokens * _ENOUGH_FILL or (high and high.size - low.size < 2):
             break
-        if high is not None:
-            rate = (high_tokens - low_tokens) / (high - low)
-        size = low + max(1, int(missing / max(rate, 0.01)))
-        if high is not None:
-            halved = attempt >= _TRIES_BY_RULE_OF_THREE
-            size = (low + high) // 2 if halved else min(max(size, low + 1), high - 1)
+        halve = attempt >= _TRIES_BY_RULE_OF_THREE
+        size = _next_size(low, high, limit_tokens * _AIM_FILL, rate, halve=halve)
         made = make(size)
-        tokens = len(made.tokens)
-        if tokens > limit_tokens:
-            high, high_tokens = size, tokens
-        else:
-            rate = max(tokens - low_tokens, 1) / (size - low)
-            best, low, low_tokens = made, size, tokens
+        tried = _Tried(size, len(made.tokens))
+        if tried.tokens > limit_tokens:
+            high = tried
+            continue
+        rate = (tried.tokens - low.tokens) / (size - low.size)
+        best, low = made, tried
     return best
+
+
+class _Tried(NamedTuple):
+    """A size and the tokens of its prompt."""
+
+    size: int
+    tokens: int
+
+
+def _next_size(
+    low: _Tried, high: _Tried | None, aim_tokens: float, rate: float, *, halve: bool
+) -> int:
+    """Return the size to try next: above `low`, below `high` if there is one."""
+    if high is not None and halve:
+        return (low.size + high.size) // 2
+    if high is not None:
+        rate = (high.tokens - low.tokens) / (high.size - low.size)
+    # What does not grow is made larger by leaps, but not without end.
+    size = low.size + max(1, int((aim_tokens - low.tokens) / max(rate, _LEAST_RATE)))
+    return size if high is None else min(size, high.size - 1)

@@ -35,7 +35,7 @@ def make(setting: Setting, size: int) -> Item:
         document="Some words of the following coded text are more frequent than others.\n\n"
         + " ".join(text),
         question=f"Which {ASKED} words are the most frequent in the coded text above? Leave "
-        f"{_NOISE} out.",
+        f"{_NOISE} out, and answer with the words alone, separated by commas.",
         answer_prefix=f"The {ASKED} most frequent words are:",
         expected=asked,
     )

@@ -6,6 +6,7 @@ from ellm.quality.tasks import words
 from ellm.quality.tasks.task import Item, Setting, Task
 
 DIGITS = 32
+_PART = 8
 _HEX = "0123456789abcdef"
 
 
@@ -22,7 +23,8 @@ def make(setting: Setting, size: int) -> Item:
         document=f"Each of the following records has {DIGITS} hex digits.\n\n" + "\n".join(lines),
         question=f"What are the {DIGITS} hex digits of record {records[asked]} above?",
         answer_prefix=f"record {records[asked]}:",
-        expected=(hashes[asked],),
+        # In parts, so that a copy that breaks late scores more than one that breaks early.
+        expected=tuple(hashes[asked][at : at + _PART] for at in range(0, DIGITS, _PART)),
         needle=lines[asked],
     )
 

@@ -18,7 +18,8 @@ def make(setting: Setting, size: int) -> Item:
     asked = f"{', '.join(found[:-1])} and {found[-1]}"
     return Item(
         document=hidden(setting, size, notes),
-        question=f"What are the access codes of {asked} in the text above, in this order?",
+        question=f"What are the access codes of {asked} in the text above? Answer with the "
+        f"{QUERIES} codes alone, in this order, separated by commas.",
         answer_prefix=f"The access codes of {asked}, in this order, are",
         expected=tuple(codes),
     )

@@ -17,7 +17,8 @@ def make(setting: Setting, size: int) -> Item:
     notes = [(random.random(), needle(name, code)) for code in codes]
     return Item(
         document=hidden(setting, size, notes),
-        question=f"What are all {VALUES} access codes of {name} in the text above?",
+        question=f"What are all {VALUES} access codes of {name} in the text above? Answer with the "
+        "codes alone, separated by commas.",
         answer_prefix=f"The {VALUES} access codes of {name} are",
         expected=tuple(codes),
     )

@@ -24,7 +24,8 @@ def make(setting: Setting, size: int) -> Item:
     return Item(
         document=f"Follow the variables that are assigned in the following text.\n\n{text}",
         question=f"Which {len(variables)} variables have the value {value}, as it was assigned to "
-        "them directly or through another variable in the text above?",
+        "them directly or through another variable in the text above? Answer with the names alone, "
+        "separated by commas.",
         answer_prefix=f"The {len(variables)} variables with the value {value} are",
         expected=tuple(variables),
     )
