@@ -110,6 +110,9 @@ class PyExecutor {
     const KvShape& kv = executor_.config().kv;
     const int64_t expected = int64_t{num_heads} * kv.head_dim;
     require_size("width of attention", static_cast<size_t>(width(out)), static_cast<size_t>(expected));
+    if (num_heads_ != 0)
+      require_size("query heads", static_cast<size_t>(num_heads), static_cast<size_t>(num_heads_));
+    num_heads_ = num_heads;
     executor_.add(make_attention({qkv, layer, num_heads, kv.num_kv_heads, kv.head_dim, scale, window, out,
                                   executor_.config().max_positions},
                                  kv.type));
@@ -138,7 +141,7 @@ class PyExecutor {
       if (static_cast<int64_t>(blocks.size()) < needed)
         require_size("KV blocks of a sequence", blocks.size(), static_cast<size_t>(needed));
       runs.push_back({blocks.data(), start, count, first});
-      if (choice) choices.set(*choice, executor_.config().kv, &runs.back());
+      if (choice) choices.set(*choice, executor_.config().kv, num_heads_, &runs.back());
       first += count;
     }
     const Step step = {tokens.data(),      static_cast<int32_t>(tokens.size()),      &runs,
@@ -235,6 +238,7 @@ class PyExecutor {
   }
 
   Executor executor_;
+  int num_heads_ = 0;  // of every attention
   std::vector<std::shared_ptr<const RopeTable>> rope_tables_;
   std::vector<Vector<uint8_t>> images_;
   std::mutex mutex_;

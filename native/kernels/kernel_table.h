@@ -18,6 +18,10 @@ enum class KvType { kF32, kF16, kInt8 };
 // translation unit keeps its own copy, compiled for its ISA.
 static constexpr int padded_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
+// What int8 attention asks memory for while it works on a block: nothing where the blocks are in L2 already,
+// else as much as the call reads of the next one.
+enum class Prefetch { kNothing, kBlock, kKeys, kValues };
+
 // Queries that share a KV head against one segment of 512 tokens.
 //
 // K of a block: [token group of 16][D][16 tokens]; V of a block: [64 tokens][padded D], the padding
@@ -34,8 +38,8 @@ struct AttentionArgs {
   float* max;         // out per query: largest score
   float* sum;         // out per query: sum of exp(score - max)
   float* const* out;  // out per query (padded D): sum of exp(score - max) * v
-  // For int8: whether the blocks still lie in memory, not in L2, and what is likely read after them, or null.
-  bool prefetch;
+  // For int8: what to ask memory for, and what is likely read after these blocks, or null.
+  Prefetch prefetch;
   const uint8_t* next_block;
 };
 
@@ -53,10 +57,11 @@ struct MassArgs {
   int count;
   int head_dim;
   int queries;
-  const float* const* q;      // (padded D) each, already scaled, the padding zero
-  float* const* max;          // out per query: (count)
-  float* const* sum;          // out per query: (count)
-  const uint8_t* next_block;  // what is likely read after these, or null
+  const float* const* q;       // (padded D) each, already scaled, the padding zero
+  float* const* max;           // out per query: (count)
+  float* const* sum;           // out per query: (count)
+  const uint8_t* next_block;   // what is likely read after these, or null
+  const uint8_t* spread_like;  // scan: a block whose keys spread as those of the others do
 };
 
 struct MassTotal {
@@ -106,7 +111,6 @@ struct KernelTable {
   MassTotal (*normalise_masses)(float* max, float* sum, int blocks, float scale, float own_max,
                                 float own_sum);
   void (*weigh_means)(const MeansArgs& args);
-  float (*exp)(float x);
   void (*fold)(const AttentionState& state, const AttentionState& segment, int head_dim);
   // out = state.out / state.sum
   void (*finish)(const AttentionState& state, int head_dim, float* out);

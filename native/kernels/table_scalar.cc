@@ -33,7 +33,6 @@ extern const KernelTable kKernels_scalar = {
     mean_int8,
     normalise_masses,
     weigh_means,
-    exp_of,
     fold,
     finish,
 };

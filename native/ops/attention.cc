@@ -212,7 +212,7 @@ class AttentionOp : public Op {
                           max,
                           sum,
                           out,
-                          first == 0,
+                          first == 0 ? Prefetch::kBlock : Prefetch::kNothing,
                           first_block(machine, item, next_segment)};
     const int32_t start = piece_start(item, piece);
     for (int i = first; i < first + count; ++i) {

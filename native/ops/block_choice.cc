@@ -30,31 +30,30 @@ BlockChooser::BlockChooser(uint8_t* scratch, int32_t max_blocks, int heads)
       with_(reinterpret_cast<float*>(order_ + max_blocks)),
       steps_(reinterpret_cast<uint16_t*>(with_ + heads)) {}
 
-int32_t BlockChooser::choose(const ChoiceRule& rule, int32_t blocks, int heads, const float* const* shares,
-                             const float* units, const float* group, int32_t* chosen, float* skipped) {
+int32_t BlockChooser::choose(float allowance, int32_t max_blocks, int32_t blocks, int heads,
+                             const float* const* shares, const float* units, const float* group,
+                             int32_t* chosen, float* skipped) {
   std::fill_n(skipped, heads, 0.0f);
   const int32_t candidates = candidate_blocks(blocks);
+  const int32_t at_most = candidates - std::min(kMinChosenBlocks, max_blocks);
+  const int32_t at_least = candidates - std::min(candidates, max_blocks);
   int32_t skips = 0;
-  if (!reads_all(rule, blocks)) {
-    sort_candidates(candidates, group);
-    const int32_t at_most = candidates - std::min(kMinChosenBlocks, rule.max_blocks);
-    const int32_t at_least = candidates - std::min(candidates, rule.max_blocks);
-    for (; skips < at_most; ++skips) {
-      const int32_t candidate = order_[skips];
-      bool covered = rule.mass < 1.0f;
-      for (int h = 0; h < heads; ++h) {
-        with_[h] = skipped[h] + shares[h][kSinkBlocks + candidate] * units[h];
-        covered = covered && with_[h] <= 1.0f - rule.mass;
-      }
-      if (!covered && skips >= at_least) break;
-      std::copy_n(with_, heads, skipped);
-      steps_[candidate] = kSkipped;
+  sort_candidates(candidates, group);
+  for (; skips < at_most; ++skips) {
+    const int32_t candidate = order_[skips];
+    bool covered = allowance > 0.0f;
+    for (int h = 0; h < heads; ++h) {
+      with_[h] = skipped[h] + shares[h][kSinkBlocks + candidate] * units[h];
+      covered = covered && with_[h] <= allowance;
     }
+    if (!covered && skips >= at_least) break;
+    std::copy_n(with_, heads, skipped);
+    steps_[candidate] = kSkipped;
   }
   int32_t count = 0;
   for (int32_t block = 0; block < blocks; ++block) {
     const int32_t candidate = block - kSinkBlocks;
-    const bool may_skip = skips > 0 && candidate >= 0 && candidate < candidates;
+    const bool may_skip = candidate >= 0 && candidate < candidates;
     if (!may_skip || steps_[candidate] != kSkipped) chosen[count++] = block;
   }
   return count;

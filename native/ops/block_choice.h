@@ -22,7 +22,13 @@ struct ChoiceRule {
   Estimate estimate;
   float mass;                                                // share to cover, above 0 to 1
   int32_t max_blocks = std::numeric_limits<int32_t>::max();  // chosen besides those always read
+  // What calibration found, or null. By layer and KV head: how many times 1 - mass may be skipped; 0 reads
+  // all blocks, kWindowOnly none but those always read. By layer and query head: factor on masses from kScan.
+  const float* allowances = nullptr;
+  const float* scales = nullptr;
 };
+
+inline constexpr float kWindowOnly = std::numeric_limits<float>::infinity();
 
 // What choosing did for one row, over all layers and KV heads.
 struct ChoiceCounts {
@@ -44,8 +50,8 @@ class BlockChooser {
   // (blocks): the largest share among the heads. Writes the ids of the chosen blocks to `chosen`, ascending,
   // and per head the share that is skipped; returns how many are chosen.
   // Blocks are skipped from the smallest on (by steps of a sixteenth of an octave; within a step, the earlier
-  // first), while every head keeps `mass`.
-  int32_t choose(const ChoiceRule& rule, int32_t blocks, int heads, const float* const* shares,
+  // first), while every head skips at most `allowance`; beyond that down to `max_blocks` candidates.
+  int32_t choose(float allowance, int32_t max_blocks, int32_t blocks, int heads, const float* const* shares,
                  const float* units, const float* group, int32_t* chosen, float* skipped);
 
  private:

@@ -9,13 +9,6 @@
 #include "base/error.h"
 
 namespace ellm {
-namespace {
-
-// How far what was read may correct the estimate of what was not.
-constexpr float kMostCorrection = 4.0f;
-
-}  // namespace
-
 ChosenAttention::ChosenAttention(const AttentionSpec& spec)
     : spec_(spec),
       group_(spec.num_heads / spec.num_kv_heads),
@@ -72,6 +65,15 @@ void ChosenAttention::run(Machine& machine, const Step& step, int rank) const {
   }
 }
 
+ChosenAttention::Way ChosenAttention::way_of(const WavePart& part, int kv_head) const {
+  const ChoiceRule& rule = *part.run->rule;
+  if (reads_all(rule, part.blocks)) return Way::kReadAll;
+  if (rule.allowances == nullptr) return Way::kChoose;
+  const float allowance = rule.allowances[spec_.layer * spec_.num_kv_heads + kv_head];
+  if (allowance == 0.0f && rule.max_blocks >= candidate_blocks(part.blocks)) return Way::kReadAll;
+  return allowance == kWindowOnly ? Way::kReadWindow : Way::kChoose;
+}
+
 void ChosenAttention::load_queries(const Machine& machine, const WavePart& part, int kv_head, int first,
                                    int count, float* queries) const {
   const SlotMemory& qkv = machine.slots[static_cast<size_t>(spec_.qkv)];
@@ -109,8 +111,8 @@ void ChosenAttention::attend_own(Machine& machine, const WavePart& part, int kv_
       end[i] = (part.run->start + part.first + row) % kBlockTokens + 1;
       out[i] = own[i].out;
     }
-    machine.kernels->attend_f32(
-        {&keys, &values, spec_.head_dim, count, q, begin, end, thread.scores, max, sum, out, false, nullptr});
+    machine.kernels->attend_f32({&keys, &values, spec_.head_dim, count, q, begin, end, thread.scores, max,
+                                 sum, out, Prefetch::kNothing, nullptr});
     for (int i = 0; i < count; ++i) {
       *own[i].max = max[i];
       *own[i].sum = sum[i];
@@ -120,7 +122,7 @@ void ChosenAttention::attend_own(Machine& machine, const WavePart& part, int kv_
 
 void ChosenAttention::estimate(Machine& machine, const WavePart& part, int kv_head, int32_t segment,
                                int rank) const {
-  if (!has_estimate(part)) return;
+  if (!has_estimate(part, kv_head)) return;
   const ChoiceRule& rule = *part.run->rule;
   const Observation* const observed = part.run->observed;
   const ChosenScratch::Thread thread = scratch_.thread(rank);
@@ -129,28 +131,26 @@ void ChosenAttention::estimate(Machine& machine, const WavePart& part, int kv_he
   const int32_t num_blocks = std::min(kSegmentBlocks, part.blocks - first_block);
   for (int32_t b = 0; b < num_blocks; ++b) blocks[b] = stored(machine, part, kv_head, first_block + b);
   const int32_t next = first_block + machine.pool->size() * kSegmentBlocks;
-  const int queries = part.rows * group_;
-  for (int first = 0; first < queries; first += kMaxQueries) {
-    const int count = std::min(kMaxQueries, queries - first);
+  const uint8_t* const next_block = next < part.blocks ? stored(machine, part, kv_head, next) : nullptr;
+  // Row by row: what a scan reads depends on all queries of a call.
+  const int calls = (group_ + kMaxQueries - 1) / kMaxQueries;
+  for (int call = 0; call < part.rows * calls; ++call) {
+    const int head = call % calls * kMaxQueries;
+    const int first = call / calls * group_ + head;
+    const int count = std::min(kMaxQueries, group_ - head);
     load_queries(machine, part, kv_head, first, count, thread.queries);
     const float* q[kMaxQueries];
     float* max[kMaxQueries];
     float* sum[kMaxQueries];
     for (int i = 0; i < count; ++i) {
-      const int32_t wave_row = part.first_row + (first + i) / group_;
-      const int head = kv_head * group_ + (first + i) % group_;
+      const int32_t wave_row = part.first_row + call / calls;
       q[i] = thread.queries + i * dim_;
-      max[i] = scratch_.mass_max(wave_row, head) + first_block;
-      sum[i] = scratch_.mass_sum(wave_row, head) + first_block;
+      max[i] = scratch_.mass_max(wave_row, kv_head * group_ + head + i) + first_block;
+      sum[i] = scratch_.mass_sum(wave_row, kv_head * group_ + head + i) + first_block;
     }
-    const MassArgs args = {blocks,
-                           num_blocks,
-                           spec_.head_dim,
-                           count,
-                           q,
-                           max,
-                           sum,
-                           next < part.blocks ? stored(machine, part, kv_head, next) : nullptr};
+    const MassArgs args = {blocks, num_blocks, spec_.head_dim,
+                           count,  q,          max,
+                           sum,    next_block, stored(machine, part, kv_head, part.blocks - 1)};
     const auto estimate_as = [&](Estimate kind) {
       estimate_by(machine, kind, part, args, kv_head, first_block, first, thread);
     };
@@ -174,7 +174,8 @@ void ChosenAttention::estimate_by(Machine& machine, Estimate kind, const WavePar
       int32_t end[kMaxQueries];
       std::fill_n(end, args.queries, args.count * kBlockTokens);
       machine.kernels->score_int8({args.blocks, nullptr, args.head_dim, args.queries, args.q, begin, end,
-                                   thread.scores, nullptr, nullptr, nullptr, first == 0, args.next_block});
+                                   thread.scores, nullptr, nullptr, nullptr, Prefetch::kKeys,
+                                   args.next_block});
       for (int i = 0; i < args.queries; ++i) {
         const float* const found = thread.scores + i * kSegmentTokens;
         machine.kernels->block_masses(found, args.count, args.max[i], args.sum[i]);
@@ -203,12 +204,15 @@ void ChosenAttention::choose(Machine& machine, const WaveRow& row, int kv_head, 
   int32_t* const ids = scratch_.chosen(row.index, kv_head);
   int32_t* const count = scratch_.chosen_count(row.index, kv_head);
   const int first_head = kv_head * group_;
-  if (!has_estimate(*row.part)) {
-    for (int32_t b = 0; b < blocks; ++b) ids[b] = b;
-    *count = blocks;
-    for (int h = 0; h < group_; ++h) scratch_.total(row.index, first_head + h)->skipped = 0.0f;
-    return;
+  const Way way = way_of(*row.part, kv_head);
+  for (int h = 0; h < group_; ++h) scratch_.total(row.index, first_head + h)->skipped = 0.0f;
+  if (way != Way::kChoose) {
+    *count = 0;
+    for (int32_t b = 0; b < blocks; ++b) {
+      if (way == Way::kReadAll || b < kSinkBlocks || b >= blocks - kWindowBlocks) ids[(*count)++] = b;
+    }
   }
+  if (!has_estimate(*row.part, kv_head)) return;
   const ChosenScratch::Thread thread = scratch_.thread(rank);
   float* const shares = thread.shares;
   std::fill_n(shares, blocks, 0.0f);
@@ -218,34 +222,25 @@ void ChosenAttention::choose(Machine& machine, const WaveRow& row, int kv_head, 
   for (int h = 0; h < group_; ++h) {
     const int head = first_head + h;
     const AttentionState own = scratch_.result(row.index, head, scratch_.own_piece());
+    const bool scaled = rule.estimate == Estimate::kScan && rule.scales != nullptr;
+    const float scale = scaled ? rule.scales[spec_.layer * spec_.num_heads + head] : 1.0f;
     const MassTotal all = machine.kernels->normalise_masses(scratch_.mass_max(row.index, head),
-                                                            scratch_.mass_sum(row.index, head), blocks, 1.0f,
+                                                            scratch_.mass_sum(row.index, head), blocks, scale,
                                                             *own.max, *own.sum);
     scratch_.total(row.index, head)->all = all;
     masses[h] = scratch_.mass_sum(row.index, head);
     units[h] = 1.0f / all.sum;
     for (int32_t b = 0; b < blocks; ++b) shares[b] = std::max(shares[b], masses[h][b] * units[h]);
   }
-  BlockChooser chooser(thread.chooser, scratch_.max_blocks(), group_);
-  *count = chooser.choose(rule, blocks, group_, masses, units, shares, ids, skipped);
-  for (int h = 0; h < group_; ++h) {
-    HeadTotal* const sums = scratch_.total(row.index, first_head + h);
-    sums->skipped = skipped[h];
-    sums->chosen = 0.0f;
-    for (int32_t i = 0; i < *count; ++i) sums->chosen += masses[h][ids[i]];
+  if (way == Way::kChoose) {
+    const float* const factors = rule.allowances;
+    const float factor = factors == nullptr ? 1.0f : factors[spec_.layer * spec_.num_kv_heads + kv_head];
+    const float allowance = rule.mass < 1.0f ? (1.0f - rule.mass) * factor : 0.0f;
+    BlockChooser chooser(thread.chooser, scratch_.max_blocks(), group_);
+    *count = chooser.choose(allowance, rule.max_blocks, blocks, group_, masses, units, shares, ids, skipped);
+    for (int h = 0; h < group_; ++h) scratch_.total(row.index, first_head + h)->skipped = skipped[h];
   }
   if (row.part->run->observed != nullptr) observe(row, kv_head, shares);
-}
-
-void ChosenAttention::observe(const WaveRow& row, int kv_head, const float* shares) const {
-  const Observation& observed = *row.part->run->observed;
-  if (observed.shares == nullptr) return;
-  const int64_t place =
-      (int64_t{row.within_run} * observed.layers + spec_.layer) * spec_.num_kv_heads + kv_head;
-  float* const target = observed.shares + place * observed.blocks;
-  for (int32_t b = 0; b < row.part->blocks; ++b) target[b] = -shares[b];
-  const int32_t* const ids = scratch_.chosen(row.index, kv_head);
-  for (int32_t i = 0; i < *scratch_.chosen_count(row.index, kv_head); ++i) target[ids[i]] = shares[ids[i]];
 }
 
 void ChosenAttention::attend_chosen(Machine& machine, const WaveRow& row, int kv_head, int32_t piece,
@@ -261,7 +256,7 @@ void ChosenAttention::attend_chosen(Machine& machine, const WaveRow& row, int kv
   const uint8_t* const next_block = next < *scratch_.chosen_count(row.index, kv_head)
                                         ? stored(machine, *row.part, kv_head, ids[next])
                                         : nullptr;
-  const bool scored = row.part->run->rule->estimate == Estimate::kExact && has_estimate(*row.part);
+  const bool scored = row.part->run->rule->estimate == Estimate::kExact && has_estimate(*row.part, kv_head);
   for (int head = 0; head < group_; head += kMaxQueries) {
     const int queries = std::min(kMaxQueries, group_ - head);
     const float* q[kMaxQueries];
@@ -284,8 +279,9 @@ void ChosenAttention::attend_chosen(Machine& machine, const WaveRow& row, int kv
                     known + int64_t{ids[first + b]} * kBlockTokens, sizeof(float) * kBlockTokens);
       }
     }
+    const Prefetch prefetch = head > 0 ? Prefetch::kNothing : scored ? Prefetch::kValues : Prefetch::kBlock;
     const AttentionArgs args = {blocks, nullptr, spec_.head_dim, queries,   q, begin, end, thread.scores, max,
-                                sum,    out,     head == 0,      next_block};
+                                sum,    out,     prefetch,       next_block};
     (scored ? machine.kernels->weigh_int8 : machine.kernels->attend_int8)(args);
     for (int i = 0; i < queries; ++i) {
       *part[i].max = max[i];
@@ -298,7 +294,7 @@ void ChosenAttention::add_means(Machine& machine, const WaveRow& row, int kv_hea
   const int32_t blocks = row.part->blocks;
   const int32_t read = *scratch_.chosen_count(row.index, kv_head);
   const int32_t* const ids = scratch_.chosen(row.index, kv_head);
-  if (read == blocks) return;
+  if (read == blocks || way_of(*row.part, kv_head) != Way::kChoose) return;
   const ChosenScratch::Thread thread = scratch_.thread(rank);
   int32_t count = 0;
   for (int32_t block = 0, i = 0; block < blocks; ++block) {
@@ -330,16 +326,6 @@ void ChosenAttention::add_means(Machine& machine, const WaveRow& row, int kv_hea
   }
 }
 
-// How much more the chosen blocks hold than was estimated: the skipped ones are taken to be off by as much.
-float ChosenAttention::correction(const Machine& machine, const WaveRow& row, int head,
-                                  const AttentionState& chosen_state) const {
-  if (row.part->run->rule->estimate == Estimate::kExact) return 1.0f;
-  const HeadTotal& sums = *scratch_.total(row.index, head);
-  if (!(sums.chosen > 0.0f)) return 1.0f;
-  const float found = *chosen_state.sum * machine.kernels->exp(*chosen_state.max - sums.all.max);
-  return std::clamp(found / sums.chosen, 1.0f / kMostCorrection, kMostCorrection);
-}
-
 void ChosenAttention::fold(Machine& machine, const WaveRow& row, int head) const {
   const int kv_head = head / group_;
   const int32_t read = *scratch_.chosen_count(row.index, kv_head);
@@ -348,12 +334,8 @@ void ChosenAttention::fold(Machine& machine, const WaveRow& row, int head) const
   const AttentionState state = pieces > 0 ? scratch_.result(row.index, head, 0) : own;
   for (int32_t piece = 1; piece < pieces; ++piece)
     machine.kernels->fold(state, scratch_.result(row.index, head, piece), spec_.head_dim);
-  if (read < row.part->blocks) {
-    const AttentionState rest = scratch_.result(row.index, head, scratch_.skipped_piece());
-    const float factor = correction(machine, row, head, state);
-    *rest.sum *= factor;
-    for (int i = 0; i < dim_; ++i) rest.out[i] *= factor;
-    machine.kernels->fold(state, rest, spec_.head_dim);
+  if (read < row.part->blocks && way_of(*row.part, kv_head) == Way::kChoose) {
+    machine.kernels->fold(state, scratch_.result(row.index, head, scratch_.skipped_piece()), spec_.head_dim);
   }
   if (pieces > 0) machine.kernels->fold(state, own, spec_.head_dim);
   const SlotMemory& out = machine.slots[static_cast<size_t>(spec_.out)];

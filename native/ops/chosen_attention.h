@@ -33,7 +33,6 @@ class ChosenAttention {
   void attend_chosen(Machine& machine, const WaveRow& row, int kv_head, int32_t piece, int rank) const;
   void add_means(Machine& machine, const WaveRow& row, int kv_head, int rank) const;
   void fold(Machine& machine, const WaveRow& row, int head) const;
-  float correction(const Machine& machine, const WaveRow& row, int head, const AttentionState& chosen) const;
   void count(const WaveRow& row) const;
   void observe(const WaveRow& row, int kv_head, const float* shares) const;
 
@@ -41,8 +40,11 @@ class ChosenAttention {
   void load_queries(const Machine& machine, const WavePart& part, int kv_head, int first, int count,
                     float* queries) const;
 
-  bool has_estimate(const WavePart& part) const {
-    return part.run->observed != nullptr || !reads_all(*part.run->rule, part.blocks);
+  // What the rows of a part do about a KV head's blocks.
+  enum class Way { kReadAll, kChoose, kReadWindow };
+  Way way_of(const WavePart& part, int kv_head) const;
+  bool has_estimate(const WavePart& part, int kv_head) const {
+    return part.run->observed != nullptr || way_of(part, kv_head) == Way::kChoose;
   }
   const uint8_t* stored(const Machine& machine, const WavePart& part, int kv_head, int32_t block) const {
     return machine.kv->keys(spec_.layer, kv_head, part.run->blocks[block]);

@@ -10,7 +10,6 @@ namespace ellm {
 // Estimated masses of a row and head.
 struct HeadTotal {
   MassTotal all;  // with the row's own block
-  float chosen;   // at the same reference
   float skipped;  // share of all
 };
 

@@ -19,8 +19,9 @@ namespace ellm {
 struct Observation {
   int32_t layers;
   int32_t blocks;
-  float* shares;     // by KV head: the largest share among its query heads, negative where not read
-  float* masses[3];  // by query head and Estimate: logarithm of the block's mass
+  float* shares;  // by KV head: the largest share among its query heads, negative where not read
+  float*
+      masses[3];  // by query head and Estimate: logarithm of the block's mass, the row's own block included
 };
 
 // Consecutive rows of one sequence.

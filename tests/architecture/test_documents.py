@@ -17,6 +17,7 @@ NAMES = (
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "docs/calibration.md",
     "docs/cli.md",
     "docs/performance.md",
     "docs/quality.md",

@@ -255,7 +255,7 @@ def test_numbers_out_of_range_are_refused_twice(tokens, start, count, blocks, lo
     # The native core checks again: a bug above it must not become a wild write.
     out = np.empty((len(logits), 131), dtype=np.float32)
     with pytest.raises(Exception, match=r"found|refused"):
-        executor._native.step(ids, [(table, start, count)], wanted, out)
+        executor._native.step(ids, [(table, start, count, None)], wanted, out)
 
 
 def test_too_many_rows_are_refused():

@@ -12,9 +12,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ellm.config.attention import AttentionConfig
+from ellm.config.attention import EXACT, AttentionConfig
 from ellm.engine.stats import NUMPY_FACTS
 from ellm.errors import AbortedError
+from ellm.sparse.policy import AttentionPolicy
 from tests.support.word_tokenizer import WordTokenizer
 
 BLOCK_TOKENS = 64
@@ -60,6 +61,7 @@ class FakeReplayEngine:
     aborted: threading.Event = field(default_factory=threading.Event)
     closed: bool = False
     facts = NUMPY_FACTS
+    attention = AttentionPolicy(EXACT)
 
     def replay(self, capacity_tokens: int) -> FakeReplay:
         self.capacities.append(capacity_tokens)

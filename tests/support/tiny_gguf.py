@@ -114,7 +114,7 @@ def tiny_gguf(
         formats: Weight formats that the matrices take in turn; vectors are f32.
         seed: Same seed, same weights.
         tied: Leave `output.weight` out.
-        changes: Fields of `ModelConfig` to set otherwise.
+        changes: Fields of `ModelConfig` to set otherwise; `sharpness` of attention.
     """
     changes.setdefault("vocab_size", len(tiny_tokens()))
     model = tiny_model(architecture, formats, seed, tied=tied, **changes)

@@ -106,6 +106,7 @@ def tiny_model(
     seed: int = 0,
     *,
     tied: bool = False,
+    sharpness: float = 1.0,
     **changes: Any,
 ) -> TinyModel:
     """Return a random model whose matrices take the formats in turn; vectors are f32.
@@ -115,6 +116,7 @@ def tiny_model(
         formats: Names of `FORMATS`; the longest block decides the sizes (`_SIZES`).
         seed: Same seed, same weights.
         tied: Leave `output.weight` out.
+        sharpness: Factor on scores of attention: from about 4 on, few tokens have most of it.
         changes: Fields of `ModelConfig` to set otherwise.
     """
     rng = np.random.default_rng(seed)
@@ -129,7 +131,8 @@ def tiny_model(
             continue
         type_name = formats[matrices % len(formats)]
         matrices += 1
-        data = random_weights(type_name, shape, 1 / math.sqrt(shape[1]), rng)
+        factor = sharpness if name.endswith("attn_q.weight") else 1.0
+        data = random_weights(type_name, shape, factor / math.sqrt(shape[1]), rng)
         tensors[name] = TinyTensor(type_name, shape, data)
     return TinyModel(config, build_program(config, tensors), tensors)
 

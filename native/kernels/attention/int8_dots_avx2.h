@@ -53,17 +53,17 @@ inline __m256i add_products(__m256i sum, __m256i codes, const int16_t* pair) {
 }
 
 // Eight tokens. The sums may wrap on the way: what they start with brings them back into range.
-template <int kQueries, class Prefetch>
+template <int kQueries, class Ahead>
 inline void key_sums_half(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* queries,
-                          Prefetch prefetch, __m256i* sums) {
+                          Ahead ahead, __m256i* sums) {
   // Codes are stored 128 too high.
   for (int j = 0; j < kQueries; ++j) sums[j] = _mm256_set1_epi32(-128 * queries[j].sum);
   const __m256i low_nibbles = _mm256_set1_epi8(15);
   const __m256i low_bytes = _mm256_set1_epi16(255);
   for (int i = 0; i < dim; i += 8) {
-    const __m256i high_codes = load_256(high + i * 8);
-    const __m256i low_codes = load_256(low + i * 8);
-    prefetch(i);
+    const __m256i high_codes = load_256(high + i / 8 * Int8Block::kOctet);
+    const __m256i low_codes = load_256(low + i / 8 * Int8Block::kOctet);
+    ahead(i);
     const __m256i first = _mm256_or_si256(_mm256_slli_epi16(_mm256_and_si256(high_codes, low_nibbles), 4),
                                           _mm256_and_si256(low_codes, low_nibbles));
     const __m256i second = _mm256_or_si256(_mm256_andnot_si256(low_nibbles, high_codes),
@@ -95,22 +95,22 @@ inline __m256i broadcast_quad(const int8_t* p) {
 }
 
 // Eight tokens. Four octets add up in 16 bits: 8 products of pairs, 15 * 127 * 2 each.
-template <int kQueries, class Query, class Prefetch>
-inline void nibble_sums_half(const uint8_t* nibbles, int dim, const Query* queries, Prefetch prefetch,
-                             __m256i* sums) {
+template <int kQueries, class Ahead>
+inline void nibble_sums_half(const uint8_t* nibbles, const int32_t* octets, int count,
+                             const ScanQuery* queries, Ahead ahead, __m256i* sums) {
   const __m256i low_nibbles = _mm256_set1_epi8(15);
   const __m256i ones = _mm256_set1_epi16(1);
   for (int j = 0; j < kQueries; ++j) sums[j] = _mm256_setzero_si256();
-  for (int i = 0; i < dim; i += 32) {
+  for (int c = 0; c < count; c += 4) {
     __m256i pairs[kQueries];
     for (int j = 0; j < kQueries; ++j) pairs[j] = _mm256_setzero_si256();
-    for (int e = i; e < i + 32 && e < dim; e += 8) {
-      const __m256i both = load_256(nibbles + e * 8);
+    for (int o = c; o < c + 4 && o < count; ++o) {
+      const __m256i both = load_256(nibbles + octets[o] * Int8Block::kOctet);
       const __m256i first = _mm256_and_si256(both, low_nibbles);
       const __m256i second = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_nibbles);
-      prefetch(e);
+      ahead(octets[o]);
       for (int j = 0; j < kQueries; ++j) {
-        const int8_t* codes = queries[j].codes + e;
+        const int8_t* codes = queries[j].codes + o * 8;
         pairs[j] = _mm256_add_epi16(pairs[j], _mm256_maddubs_epi16(first, broadcast_quad(codes)));
         pairs[j] = _mm256_add_epi16(pairs[j], _mm256_maddubs_epi16(second, broadcast_quad(codes + 4)));
       }
@@ -119,12 +119,13 @@ inline void nibble_sums_half(const uint8_t* nibbles, int dim, const Query* queri
   }
 }
 
-template <int kQueries, class Query, class Prefetch>
-void nibble_sums(const uint8_t* nibbles, int dim, const Query* queries, const Prefetch& ahead, I32x16* sums) {
+template <int kQueries, class Ahead>
+void nibble_sums(const uint8_t* nibbles, const int32_t* octets, int count, const ScanQuery* queries,
+                 const Ahead& ahead, I32x16* sums) {
   __m256i half[kQueries];
-  nibble_sums_half<kQueries>(nibbles, dim, queries, [&](int i) { ahead(i, dim); }, half);
+  nibble_sums_half<kQueries>(nibbles, octets, count, queries, ahead, half);
   for (int j = 0; j < kQueries; ++j) sums[j].lo = half[j];
-  nibble_sums_half<kQueries>(nibbles + 32, dim, queries, [](int) {}, half);
+  nibble_sums_half<kQueries>(nibbles + 32, octets, count, queries, [](int32_t) {}, half);
   for (int j = 0; j < kQueries; ++j) sums[j].hi = half[j];
 }
 

@@ -62,8 +62,8 @@ void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* 
     low_sums[j] = _mm512_set1_epi32(-128 * queries[j].sum);
   }
   for (int i = 0; i < dim; i += 8) {
-    const __m512i high_codes = _mm512_loadu_si512(high + i * 8);
-    const __m512i low_codes = _mm512_loadu_si512(low + i * 8);
+    const __m512i high_codes = _mm512_loadu_si512(high + i / 8 * Int8Block::kOctet);
+    const __m512i low_codes = _mm512_loadu_si512(low + i / 8 * Int8Block::kOctet);
     const __m512i first = join_low_nibbles(high_codes, low_codes);
     const __m512i second = join_high_nibbles(high_codes, low_codes);
     ahead.lines(i, 0, 4);
@@ -79,18 +79,19 @@ void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* 
   }
 }
 
-template <int kQueries, class Query, class Prefetch>
-void nibble_sums(const uint8_t* nibbles, int dim, const Query* queries, const Prefetch& ahead, I32x16* sums) {
+template <int kQueries, class Ahead>
+void nibble_sums(const uint8_t* nibbles, const int32_t* octets, int count, const ScanQuery* queries,
+                 const Ahead& ahead, I32x16* sums) {
   const __m512i low_nibbles = _mm512_set1_epi8(15);
   for (int j = 0; j < kQueries; ++j) sums[j] = _mm512_setzero_si512();
-  for (int i = 0; i < dim; i += 8) {
-    const __m512i both = _mm512_loadu_si512(nibbles + i * 8);
+  for (int o = 0; o < count; ++o) {
+    const __m512i both = _mm512_loadu_si512(nibbles + octets[o] * Int8Block::kOctet);
     const __m512i first = _mm512_and_si512(both, low_nibbles);
     const __m512i second = _mm512_and_si512(_mm512_srli_epi16(both, 4), low_nibbles);
-    ahead(i, dim);
+    ahead(octets[o]);
     for (int j = 0; j < kQueries; ++j) {
-      sums[j] = _mm512_dpbusd_epi32(sums[j], first, broadcast_quad(queries[j].codes + i));
-      sums[j] = _mm512_dpbusd_epi32(sums[j], second, broadcast_quad(queries[j].codes + i + 4));
+      sums[j] = _mm512_dpbusd_epi32(sums[j], first, broadcast_quad(queries[j].codes + o * 8));
+      sums[j] = _mm512_dpbusd_epi32(sums[j], second, broadcast_quad(queries[j].codes + o * 8 + 4));
     }
   }
 }

@@ -4,8 +4,10 @@
 //   KeyQuery       16-bit codes of a query; `prepare` makes it
 //   ValueWeights   8-bit codes of one block's 64 probabilities; `put_weights` sets 16 of them
 //   key_sums       for 16 tokens: sums[query] = sum over elements of code * query code, a lane a token
-//   nibble_sums    for 16 tokens: sums[query] = sum over elements of upper four bits (0..15) * int8 query
-//   code value_sums     for 16 * kVectors elements: sums[query][vector] = sum over 64 tokens of weight * code
+//   nibble_sums    for 16 tokens: sums[query] = sum over some octets' elements of upper four bits (0..15) *
+//   int8
+//                  query code
+//   value_sums     for 16 * kVectors elements: sums[query][vector] = sum over 64 tokens of weight * code
 // All sums fit 32 bits: 127 * 32639 * 512 elements, 255 * 127 * 64 tokens.
 // Include after kernels/vector/scalar.h.
 #pragma once
@@ -39,7 +41,7 @@ void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* 
     for (int token = 0; token < 16; ++token) {
       int32_t sum = 0;
       for (int i = 0; i < dim; ++i) {
-        const int place = i / 8 * 64 + 4 * token + i % 4;
+        const int64_t place = i / 8 * Int8Block::kOctet + 4 * token + i % 4;
         const int shift = i % 8 / 4 * 4;
         const int code = (high[place] >> shift & 15) << 4 | (low[place] >> shift & 15);
         sum += (code - 128) * queries[j].codes[i];
@@ -49,15 +51,16 @@ void key_sums(const uint8_t* high, const uint8_t* low, int dim, const KeyQuery* 
   }
 }
 
-// Query: has int8_t codes[dim].
-template <int kQueries, class Query, class Prefetch>
-void nibble_sums(const uint8_t* nibbles, int dim, const Query* queries, const Prefetch&, I32x16* sums) {
+// octets: which of them, `count`; queries[j] has their codes, eight each, one octet after another.
+template <int kQueries, class Ahead>
+void nibble_sums(const uint8_t* nibbles, const int32_t* octets, int count, const ScanQuery* queries,
+                 const Ahead&, I32x16* sums) {
   for (int j = 0; j < kQueries; ++j) {
     for (int token = 0; token < 16; ++token) {
       int32_t sum = 0;
-      for (int i = 0; i < dim; ++i) {
-        const int nibble = nibbles[i / 8 * 64 + 4 * token + i % 4] >> i % 8 / 4 * 4 & 15;
-        sum += nibble * queries[j].codes[i];
+      for (int i = 0; i < count * 8; ++i) {
+        const uint8_t both = nibbles[octets[i / 8] * Int8Block::kOctet + 4 * token + i % 4];
+        sum += (both >> i % 8 / 4 * 4 & 15) * queries[j].codes[i];
       }
       sums[j].lane[token] = sum;
     }

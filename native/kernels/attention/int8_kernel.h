@@ -26,7 +26,7 @@ inline F32x16 magnitude(F32x16 v) { return max(v, sub(zero(), v)); }
 
 // The codes of 16 tokens' element `element` to both planes.
 inline void put_key_codes(const int8_t* codes, int group, int element, int dim, uint8_t* block) {
-  const int64_t place = (int64_t{group} * (dim / 8) + element / 8) * 64 + element % 4;
+  const int64_t place = element / 8 * Int8Block::kOctet + group * 64 + element % 4;
   const int shift = element % 8 / 4 * 4;
   for (int token = 0; token < 16; ++token) {
     const int code = codes[token] + 128;
@@ -135,8 +135,8 @@ template <int kQueries>
 void score_int8_group(const AttentionArgs& args, const BlockQueries<kQueries>& queries, int block,
                       const uint8_t* next_block, int group, bool seen_by_all) {
   const int dim = padded_dim(args.head_dim);
-  const uint8_t* codes = args.k_blocks[block] + int64_t{group} * dim * 8;
-  const BlockPrefetch ahead(next_block, group, dim);
+  const uint8_t* codes = args.k_blocks[block] + int64_t{group} * 64;
+  const BlockPrefetch ahead(next_block, args.prefetch == Prefetch::kBlock, group, dim);
   I32x16 sums[kQueries];
   key_sums<kQueries>(codes + Int8Block::high_plane(dim), codes + Int8Block::low_plane(dim), dim,
                      queries.codes, ahead, sums);
@@ -210,11 +210,22 @@ void score_int8_queries(const AttentionArgs& args) {
     const int block = group / 4;
     BlockQueries<kQueries> queries;
     for (int j = 0; j < kQueries; ++j) prepare_query(args.q[j], args.k_blocks[block], dim, j, &queries);
-    const uint8_t* const next_block = !args.prefetch              ? nullptr
+    const bool asks = args.prefetch == Prefetch::kBlock || args.prefetch == Prefetch::kKeys;
+    const uint8_t* const next_block = !asks                       ? nullptr
                                       : block < seen.last_block() ? args.k_blocks[block + 1]
                                                                   : args.next_block;
     for (; group < seen.last_group && group / 4 == block; ++group)
       score_int8_group<kQueries>(args, queries, block, next_block, group % 4, seen.seen_by_all(group));
+  }
+}
+
+// Asks memory for a block's values while those of the one before are weighed: the share of some vectors.
+inline void prefetch_values(const uint8_t* block, int dim, int vector, int vectors) {
+  if (block == nullptr) return;
+  const uint8_t* const share = block + Int8Block::values(dim) + int64_t{vector} * 16 * kBlockTokens;
+  for (int i = 0; i < vectors * 16; ++i) __builtin_prefetch(share + i * 64, 0, 2);
+  if (vector == 0) {
+    for (int i = 0; i < 4; ++i) __builtin_prefetch(block + Int8Block::value_scales(dim) + i * 64, 0, 2);
   }
 }
 
@@ -237,8 +248,12 @@ void weigh_int8_queries(const AttentionArgs& args) {
       units[j] = weigh_tokens(probabilities, scales, from, to, &weights[j]);
     }
     constexpr int kVectors = kQueries <= 4 ? 4 : 2;
+    const uint8_t* const next_block = args.prefetch != Prefetch::kValues ? nullptr
+                                      : block < seen.last_block()        ? args.k_blocks[block + 1]
+                                                                         : args.next_block;
     int vector = 0;
     for (; vector + kVectors <= dim / 16; vector += kVectors) {
+      prefetch_values(next_block, dim, vector, kVectors);
       weigh_int8_values<kQueries, kVectors>(args, block, vector, weights, units);
     }
     for (; vector < dim / 16; ++vector) weigh_int8_values<kQueries, 1>(args, block, vector, weights, units);

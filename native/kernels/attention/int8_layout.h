@@ -10,8 +10,8 @@
 //   mean         dim floats: mean of K
 //   key scales   dim floats
 //   high plane   32 * dim bytes: upper four bits of K's codes (residual / scale + 128). What lies before and
-//                this is all that estimating the block's attention reads, in one stream.
-//                For token group g (16 tokens), octet o of elements: 64 bytes, byte 4 * token + j holds
+//                some octets of this are all that estimating the block's attention reads.
+//                For octet o of elements, token group g (16 tokens): 64 bytes, byte 4 * token + j holds
 //                element 8 o + j in its low nibble and 8 o + 4 + j in the high one
 //   low plane    32 * dim bytes: the lower four bits, laid out alike
 //   values       64 * dim bytes: V / scale, int8; for token quad t, vector v of 16 elements: 64 bytes,
@@ -30,6 +30,7 @@ inline constexpr int kMaxInt8HeadDim = 512;
 namespace {
 
 struct Int8Block {
+  static constexpr int64_t kOctet = 4 * kBlockTokens;  // bytes of eight elements of all tokens, in a plane
   static constexpr int64_t lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
   static constexpr int64_t mean(int dim) { return int64_t{2} * dim; }
   static constexpr int64_t key_scales(int dim) { return int64_t{6} * dim; }
@@ -40,25 +41,38 @@ struct Int8Block {
   static constexpr int64_t bytes(int dim) { return lines(value_scales(dim) + int64_t{4} * kBlockTokens); }
 };
 
+// A query against one block's upper four bits: score = unit * sum of nibble * code + offset.
+struct ScanQuery {
+  int8_t codes[kMaxInt8HeadDim];
+  float unit;
+  float offset;
+};
+
 // Asks memory for a block while 16 tokens' keys of the one before are scored: for a quarter of it, at an
 // even pace. In one go it would hold up the loads behind. Into L2: a segment does not fit L1.
 class BlockPrefetch {
  public:
-  // block: null where there is nothing to ask for.
-  BlockPrefetch(const uint8_t* block, int group, int dim)
-      : codes_(block == nullptr ? nullptr : block + Int8Block::high_plane(dim) + int64_t{group} * dim * 32) {
+  // block: null where there is nothing to ask for. Without `values`, only what scoring reads.
+  BlockPrefetch(const uint8_t* block, bool values, int group, int dim)
+      : bytes_per_element_(values ? 32 : 16),
+        codes_(block == nullptr
+                   ? nullptr
+                   : block + Int8Block::high_plane(dim) + int64_t{group} * dim * bytes_per_element_) {
     if (block == nullptr) return;
     const int64_t header = Int8Block::high_plane(dim) / 4;
     for (int64_t i = 0; i < header; i += 64) __builtin_prefetch(block + group * header + i, 0, 2);
-    __builtin_prefetch(block + Int8Block::value_scales(dim) + group * 64, 0, 2);
+    if (values) __builtin_prefetch(block + Int8Block::value_scales(dim) + group * 64, 0, 2);
   }
-  // Eight elements' share, four lines: those in [first, last).
+  // Eight elements' share, four lines or without values two: those in [first, last) of four.
   void lines(int element, int first, int last) const {
     if (codes_ == nullptr) return;
-    for (int i = first; i < last; ++i) __builtin_prefetch(codes_ + element * 32 + i * 64, 0, 2);
+    const int step = 32 / bytes_per_element_;
+    for (int i = first; i < last; i += step)
+      __builtin_prefetch(codes_ + element * bytes_per_element_ + i / step * 64, 0, 2);
   }
 
  private:
+  int bytes_per_element_;
   const uint8_t* codes_;
 };
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ellm import __version__
-from ellm.cli.commands import ask, bench, list_models, pull, quality, run, show
+from ellm.cli.commands import ask, bench, calibrate, list_models, pull, quality, run, show
 
 app = typer.Typer(
     add_completion=False,
@@ -24,6 +24,7 @@ app.command("list")(list_models.list_models)
 app.command("show")(show.show)
 app.command("bench")(bench.bench)
 app.command("quality")(quality.quality)
+app.command("calibrate")(calibrate.calibrate)
 
 
 def _print_version(wanted: bool) -> None:

@@ -61,11 +61,16 @@ def open_gguf(path: Path) -> GgufFile:
     return GgufFile.open(path)
 
 
-def open_text(path: Path) -> ModelText:
-    """Return tokenizer and context length of a model file."""
+def open_header(path: Path) -> OpenedModel:
+    """Return all of a model file but its weights."""
     from ellm.engine.loading import open_model
 
-    opened = open_model(str(path))
+    return open_model(str(path))
+
+
+def open_text(path: Path) -> ModelText:
+    """Return tokenizer and context length of a model file."""
+    opened = open_header(path)
     return ModelText(opened.tokenizer, opened.config.context_length, opened)
 
 

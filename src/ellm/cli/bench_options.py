@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ellm.cli import checks
+from ellm.cli.json_file import file_of
 from ellm.cli.options import (
     AttentionOption,
     KvTypeOption,
@@ -20,14 +21,13 @@ from ellm.cli.options import (
     SparseTopkOption,
     ThreadsOption,
 )
-from ellm.config.attention import DEFAULT_MASS, AttentionConfig
+from ellm.config.attention import AttentionConfig
 from ellm.config.benchmark import MAX_DECODE_STEPS, MAX_ROWS, BenchmarkPlan, room_tokens
 from ellm.config.bounds import MAX_TOKENS
 from ellm.config.engine import EngineConfig, require_int8
 from ellm.errors import ConfigError
 from ellm.units import format_count
 
-STANDARD_OUTPUT = "-"
 DEFAULT_DEPTHS_TOKENS = (512, 4096, 16384)
 
 
@@ -72,7 +72,7 @@ class BenchOptions:
     rows_per_chunk: RowsPerChunkOption = 512
     kv_type: KvTypeOption = "int8"
     attention: AttentionOption = "exact"
-    sparse_mass: SparseMassOption = DEFAULT_MASS
+    sparse_mass: SparseMassOption = None
     sparse_topk: SparseTopkOption = None
     no_mmap: NoMmapOption = False
     json: Annotated[
@@ -107,9 +107,7 @@ class BenchOptions:
     @property
     def json_path(self) -> Path | None:
         """The file for the figures, if there is to be one."""
-        if self.json is None or self.json == STANDARD_OUTPUT:
-            return None
-        return Path(self.json)
+        return file_of(self.json)
 
     def plan(self, context_length: int) -> BenchmarkPlan:
         """Return what to time with a model of this context in tokens.

@@ -62,6 +62,7 @@ def answer_prompt(
     params = options.sampling_params(plan.max_tokens, stop=stop)
     shown = {"model": path.name, **(extra or {})}
     with backend.load_engine(model.source, options, plan.context_tokens, console) as engine:
+        _tell_uncalibrated(console, options, engine)
         with_stats = not options.no_stats
         show_answer(
             console, engine, tokens, params, with_stats=with_stats, extra=shown, trace=trace
@@ -118,6 +119,22 @@ def reading_detail(step: PromptProgress) -> str:
         f"{format_count(step.done_tokens)} of {format_count(step.total_tokens)} tokens, "
         f"{step.tokens_per_second:.0f} tok/s, {format_duration(step.seconds_left)} left"
     )
+
+
+def _tell_uncalibrated(console: Console, options: GenerationOptions, engine: LLM) -> None:
+    """Tell what a mode goes by where calibration has not found what this model needs."""
+    from ellm.sparse.policy import PROFILED_MODES
+
+    if options.attention not in PROFILED_MODES or engine.attention.profile is not None:
+        return
+    defaults = []
+    if options.attention == "auto":
+        defaults.append(f"sparse from {format_count(engine.attention.sparse_from_tokens)} tokens")
+    if options.sparse_mass is None:
+        defaults.append(f"{100 * engine.attention.mass:.3g} % of the attention")
+    told = ", ".join(["conservative defaults", *defaults]) if defaults else "the same for all heads"
+    command = " ".join(["ellm calibrate", *filter(None, [options.model])])
+    console.note(f"not calibrated: {told}; `{command}` measures what this model needs")
 
 
 def _fitting(prompt_tokens: int, plan: ContextPlan, context_length: int) -> str:

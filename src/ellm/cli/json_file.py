@@ -12,8 +12,14 @@ from typing import Any
 
 from ellm.errors import ConfigError
 
+STANDARD_OUTPUT = "-"
 ANOTHER_OR_STANDARD_OUTPUT = "name another file, or - for standard output"
 ANOTHER_FILE = "name another file"
+
+
+def file_of(option: str | None) -> Path | None:
+    """Return the file that `--json` names, if it names one."""
+    return None if option in (None, STANDARD_OUTPUT) else Path(option)
 
 
 def require_writable(path: Path, *, advice: str = ANOTHER_OR_STANDARD_OUTPUT) -> None:

@@ -11,7 +11,6 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from ellm.cli import checks
-from ellm.config.attention import DEFAULT_MASS
 from ellm.config.bounds import MAX_TOKENS
 from ellm.config.engine import MAX_ROWS_PER_CHUNK, MAX_THREADS, require_int8
 from ellm.config.sampling import SamplingParams
@@ -29,6 +28,10 @@ ModelOption = Annotated[
         help="GGUF file or directory, built-in name, or Hugging Face org/repo[:quant].",
         show_default="smollm2-135m",
     ),
+]
+ModelArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="MODEL", help="As for -m elsewhere.", show_default="smollm2-135m"),
 ]
 ThreadsOption = Annotated[
     int | None,
@@ -64,11 +67,12 @@ AttentionOption = Annotated[
     ),
 ]
 SparseMassOption = Annotated[
-    float,
-    _option(
+    float | None,
+    typer.Option(
         "--sparse-mass",
-        text="Share of the attention that the blocks read must hold, when not exact.",
-        check=checks.within(0.0, 1.0, above=True),
+        help="Share of the attention that the blocks read must hold, when not exact.",
+        callback=checks.within(0.0, 1.0, above=True),
+        show_default="what ellm calibrate found, or 0.95",
     ),
 ]
 SparseTopkOption = Annotated[
@@ -116,7 +120,7 @@ class GenerationOptions:
     rows_per_chunk: RowsPerChunkOption = 512
     kv_type: KvTypeOption = "int8"
     attention: AttentionOption = "exact"
-    sparse_mass: SparseMassOption = DEFAULT_MASS
+    sparse_mass: SparseMassOption = None
     sparse_topk: SparseTopkOption = None
     no_mmap: NoMmapOption = False
     temperature: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,13 +83,18 @@ def prepare_inputs(console: Console, options: QualityOptions) -> QualityInputs:
     from ellm.quality.run import phases
     from ellm.quality.tasks.haystack import Haystack
 
-    texts = _texts(options)
+    texts = texts_of(options.text)
     (path, model), (candidate_path, candidate) = _open(console, options)
     plan = options.plan(min(model.context_length, candidate.context_length))
     haystacks = tuple(Haystack.from_text(text.name, text.content) for text in texts)
     check_lengths(plan, haystacks, model.tokenizer)
     found, notes = passages(model.tokenizer, texts, plan) if plan.fidelity else ([], [])
-    _require_memory(found, model.tokenizer.vocab_size, separate=options.separate)
+    require_memory(
+        found,
+        model.tokenizer.vocab_size,
+        separate=options.separate,
+        advice="give a shorter --tail or fewer --lengths, or leave them out with --no-fidelity",
+    )
     for note in notes:
         console.warn(note)
     console.note(_announcement(plan, len(found)))
@@ -105,12 +111,17 @@ def prepare_inputs(console: Console, options: QualityOptions) -> QualityInputs:
     )
 
 
-def _texts(options: QualityOptions) -> list[Text]:
+def texts_of(paths: list[Path]) -> list[Text]:
+    """Return the texts of files, or those that are on every machine if there are no files.
+
+    Raises:
+        ConfigError: A file cannot be read, is too large or is no text.
+    """
     from ellm.quality.texts import Text, default_haystacks
 
-    if not options.text:
+    if not paths:
         return default_haystacks()
-    return [Text(str(path), read_text(path)) for path in dict.fromkeys(options.text)]
+    return [Text(str(path), read_text(path)) for path in dict.fromkeys(paths)]
 
 
 def _open(
@@ -129,7 +140,14 @@ def _open(
     return (path, model), (candidate_path, candidate)
 
 
-def _require_memory(passages: list[Passage], vocab_size: int, *, separate: bool) -> None:
+def require_memory(
+    passages: Sequence[Passage], vocab_size: int, *, separate: bool, advice: str
+) -> None:
+    """Check that the reference's predictions have room.
+
+    Raises:
+        CapacityError: They have not; the message ends with the advice.
+    """
     from ellm.hardware.memory import available_memory_bytes
     from ellm.quality.run import kept_bytes
 
@@ -138,8 +156,7 @@ def _require_memory(passages: list[Passage], vocab_size: int, *, separate: bool)
     if needed > available:
         raise CapacityError(
             f"the reference's predictions take {format_bytes(needed)}, "
-            f"{format_bytes(available)} are available beside the model; give a shorter --tail or "
-            "fewer --lengths, or leave them out with --no-fidelity",
+            f"{format_bytes(available)} are available beside the model; {advice}",
             needed=needed,
             available=available,
         )

@@ -9,16 +9,17 @@ from typing import Annotated
 import typer
 
 from ellm.cli import checks
-from ellm.cli.bench_options import STANDARD_OUTPUT
+from ellm.cli.json_file import file_of
 from ellm.cli.options import (
     KvTypeOption,
     NoMmapOption,
     QuietOption,
     RowsPerChunkOption,
+    SparseMassOption,
     SparseTopkOption,
     ThreadsOption,
 )
-from ellm.config.attention import ATTENTION_MODES, BASELINE_MODES, DEFAULT_MASS, AttentionConfig
+from ellm.config.attention import ATTENTION_MODES, BASELINE_MODES, AttentionConfig
 from ellm.config.bounds import MAX_TOKENS
 from ellm.config.engine import EngineConfig, require_int8
 from ellm.errors import ConfigError
@@ -107,15 +108,7 @@ class QualityOptions:
             show_default="bounded,sparse; exact where model or KV type differ",
         ),
     ] = field(default_factory=list)
-    sparse_mass: Annotated[
-        float | None,
-        typer.Option(
-            "--sparse-mass",
-            help="Share of the attention that the blocks read must hold.",
-            callback=checks.within(0.0, 1.0, above=True),
-            show_default=str(DEFAULT_MASS),
-        ),
-    ] = None
+    sparse_mass: SparseMassOption = None
     sparse_topk: SparseTopkOption = None
     candidate_model: Annotated[
         str | None,
@@ -239,9 +232,7 @@ class QualityOptions:
     @property
     def json_path(self) -> Path | None:
         """The file for the figures, if there is to be one."""
-        if self.json is None or self.json == STANDARD_OUTPUT:
-            return None
-        return Path(self.json)
+        return file_of(self.json)
 
     def plan(self, context_length: int) -> QualityPlan:
         """Return what to measure with models of this context in tokens.
@@ -284,9 +275,7 @@ class QualityOptions:
     def _attention(self, mode: str) -> AttentionConfig:
         mass = self.sparse_mass if mode in _MASS_MODES else None
         tokens = self.sparse_topk if mode in _CHOOSING_MODES else None
-        return AttentionConfig(
-            mode=mode, mass=DEFAULT_MASS if mass is None else mass, tokens=tokens
-        )
+        return AttentionConfig(mode=mode, mass=mass, tokens=tokens)
 
     def _refuse_idle(self, switch: str, off: bool, names: tuple[str, ...]) -> None:
         """Refuse options that have no effect beside a switch."""

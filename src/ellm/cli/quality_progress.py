@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 class QualityProgressLine:
     """Shows what a run reports."""
 
-    def __init__(self, console: Console) -> None:
-        """Draw nothing yet."""
-        self._line = console.progress("measuring")
+    def __init__(
+        self, console: Console, *, label: str = "measuring", jobs: str = "prompts"
+    ) -> None:
+        """Draw nothing yet; `jobs` is what is counted."""
+        self._line = console.progress(label)
+        self._jobs = jobs
 
     def show(self, step: QualityProgress) -> None:
         """Show a step."""
         detail = (
-            f"{format_count(step.done_jobs)} of {format_count(step.total_jobs)} prompts, "
+            f"{format_count(step.done_jobs)} of {format_count(step.total_jobs)} {self._jobs}, "
             f"{format_duration(step.seconds_left)} left; {step.what}"
         )
         self._line.update(step.done_share, 1.0, detail)

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ellm.cli.tables import Cells, aligned
-from ellm.config.attention import AttentionConfig
 from ellm.units import count_of, format_count
 
 if TYPE_CHECKING:
     from ellm.hardware.machine import Machine
     from ellm.quality.fidelity import FidelityCell, FidelityFigures
     from ellm.quality.intervals import Interval
-    from ellm.quality.plan import QualityPlan
+    from ellm.quality.plan import Arm, QualityPlan
     from ellm.quality.results import QualityResults
     from ellm.quality.summary import ScoreRow
+    from ellm.sparse.policy import AttentionPolicy
+    from ellm.sparse.profile import SparseProfile
 
 PARTIAL = "stopped before the end: these figures are partial"
 
@@ -41,6 +42,7 @@ class QualityReport:
         results: What was measured.
         partial: Whether it was stopped before the end.
         notes: What was left out, and why.
+        profile: What calibration found about the candidates' attention, if they were calibrated.
     """
 
     version: str
@@ -57,6 +59,13 @@ class QualityReport:
     results: QualityResults
     partial: bool
     notes: tuple[str, ...]
+    profile: SparseProfile | None
+
+    def policy_of(self, arm: Arm) -> AttentionPolicy:
+        """Return what a candidate's rows read."""
+        from ellm.sparse.policy import AttentionPolicy
+
+        return AttentionPolicy(arm.attention, self.profile)
 
     @property
     def arms(self) -> list[str]:
@@ -119,12 +128,16 @@ def quality_table(report: QualityReport) -> str:
     return "\n".join(lines)
 
 
-def attention_text(attention: AttentionConfig) -> str:
+def attention_text(policy: AttentionPolicy) -> str:
     """Return a mode with its settings: "sparse (mass 0.95, at most 2,048 tokens)"."""
+    from ellm.sparse.policy import PROFILED_MODES
+
+    attention = policy.config
     if attention.mode == "exact":
         return "exact"
     most = "" if attention.tokens is None else f", at most {format_count(attention.tokens)} tokens"
-    return f"{attention.mode} (mass {attention.mass:g}{most})"
+    calibrated = ", calibrated" if policy.profile and attention.mode in PROFILED_MODES else ""
+    return f"{attention.mode} (mass {policy.mass:g}{most}{calibrated})"
 
 
 def _about(report: QualityReport) -> dict[str, str]:
@@ -140,7 +153,7 @@ def _about(report: QualityReport) -> dict[str, str]:
     return {
         "reference": f"{report.model}, {report.reference_kv_type} KV, exact attention",
         "candidates": f"{report.candidate_model}, {report.kv_type} KV, attention "
-        + ", ".join(attention_text(arm.attention) for arm in plan.candidates),
+        + ", ".join(attention_text(report.policy_of(arm)) for arm in plan.candidates),
         "prompts": f"{lengths} tokens; {'; '.join(work)}",
         "texts": ", ".join(report.texts),
         "machine": f"{machine.cpu}, {count_of(machine.usable_cpus, 'CPU')} to use",

@@ -9,6 +9,7 @@ from ellm.cli.quality_report import FidelityRow, QualityReport
 
 if TYPE_CHECKING:
     from ellm.quality.intervals import Interval
+    from ellm.quality.plan import Arm
     from ellm.quality.results import TaskAnswer
     from ellm.quality.summary import ScoreRow
 
@@ -27,7 +28,7 @@ def quality_values(report: QualityReport) -> dict[str, Any]:
         "candidate_model": report.candidate_model,
         "reference_kv_type": report.reference_kv_type,
         "kv_type": report.kv_type,
-        "modes": {arm.name: dataclasses.asdict(arm.attention) for arm in plan.candidates},
+        "modes": {arm.name: _mode_values(report, arm) for arm in plan.candidates},
         "machine": {**dataclasses.asdict(report.machine), "isa": report.isa},
         "threads": report.threads,
         "lengths_tokens": list(plan.lengths_tokens),
@@ -42,6 +43,14 @@ def quality_values(report: QualityReport) -> dict[str, Any]:
         "fidelity": [_fidelity_values(row) for row in report.fidelity_rows()],
         "answers": [_answer_values(answer) for answer in report.results.answers],
     }
+
+
+def _mode_values(report: QualityReport, arm: Arm) -> dict[str, Any]:
+    """Return a mode with the mass that it read, which calibration may have chosen."""
+    values = dataclasses.asdict(arm.attention)
+    if arm.attention.mode != "exact":
+        values["mass"] = report.policy_of(arm).mass
+    return values
 
 
 def _score_values(row: ScoreRow) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class TraceFile:
             block_texts=[decode(tokens[start : start + BLOCK_TOKENS]) for start in starts],
             answer_pieces=[decode([tokens[position + 1]]) for position in tracer.positions],
             prompt_tokens=prompt_tokens,
-            mode=engine.attention.mode,
+            mode=engine.attention.config.mode,
             mass=engine.attention.mass,
             model=self.model,
             question=self.question,

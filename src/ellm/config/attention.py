@@ -21,7 +21,8 @@ class AttentionConfig:
             hold `mass` of the exact attention; "sparse" the upper four bits of all keys, then the
             blocks that hold `mass` of the estimated attention; "auto" is "exact" up to a depth and
             "sparse" beyond it. What is not read enters through its mean.
-        mass: Share of the attention that the blocks read must hold, above 0 to 1.
+        mass: Share of the attention that the blocks read must hold, above 0 to 1; None is what
+            calibration found for "sparse" and "auto", else 0.95.
         tokens: Most tokens chosen besides the first 64, the last 512 and the open block; None is as
             many as `mass` takes.
 
@@ -30,14 +31,15 @@ class AttentionConfig:
     """
 
     mode: str = "exact"
-    mass: float = DEFAULT_MASS
+    mass: float | None = None
     tokens: int | None = None
 
     def __post_init__(self) -> None:
         """Check every field."""
         if self.mode not in ATTENTION_MODES + BASELINE_MODES:
             refuse("attention", self.mode, " or ".join(map(repr, ATTENTION_MODES)))
-        check_number("sparse_mass", self.mass, minimum=0.0, maximum=1.0, above=True)
+        if self.mass is not None:
+            check_number("sparse_mass", self.mass, minimum=0.0, maximum=1.0, above=True)
         if self.tokens is not None:
             check_integer("sparse_tokens", self.tokens, minimum=64, maximum=MAX_TOKENS)
 

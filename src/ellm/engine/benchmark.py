@@ -14,9 +14,10 @@ from ellm.engine.outputs import PromptProgress
 from ellm.errors import AbortedError, RequestError
 from ellm.hardware.memory import peak_rss_bytes
 from ellm.kv.block_pool import BlockIds, BlockPool, blocks_for
-from ellm.program.executor import Executor, RowChoices, SequenceRows, Tokens
-from ellm.sparse.counts import NUM_COUNTS, ChoiceLog, ChoiceTotals
+from ellm.program.executor import NUM_COUNTS, Executor, RowChoices, SequenceRows, Tokens
+from ellm.sparse.counts import ChoiceLog, ChoiceTotals
 from ellm.sparse.policy import AttentionPolicy
+from ellm.sparse.profile import SparseProfile
 
 
 class Benchmark:
@@ -34,6 +35,7 @@ class Benchmark:
         *,
         bytes_per_token: Callable[[int], int],
         bytes_saved: Callable[[ChoiceTotals], int] = lambda _totals: 0,
+        profile: SparseProfile | None = None,
         progress: BenchmarkProgress,
     ) -> None:
         """Prepare to run `plan` once.
@@ -44,6 +46,7 @@ class Benchmark:
             plan: What to time.
             bytes_per_token: Returns the bytes read to decode one token at a depth.
             bytes_saved: Returns the bytes that rows did not read by choosing.
+            profile: What calibration found about the model, if it was calibrated.
             progress: Called after every step.
 
         Raises:
@@ -59,7 +62,7 @@ class Benchmark:
         self._plan = plan
         self._bytes_per_token = bytes_per_token
         self._bytes_saved = bytes_saved
-        self._attention = AttentionPolicy(plan.attention)
+        self._attention = AttentionPolicy(plan.attention, profile)
         self._choices = ChoiceLog()
         self._progress = progress
         self._rows_per_chunk = min(plan.rows_per_chunk, executor.max_rows)

@@ -6,8 +6,7 @@ import numpy as np
 
 from ellm.engine.scheduler import Part
 from ellm.kv.block_pool import blocks_for
-from ellm.program.executor import RowChoices
-from ellm.sparse.counts import NUM_COUNTS
+from ellm.program.executor import NUM_COUNTS, RowChoices
 from ellm.sparse.tracing import observing
 
 
@@ -35,6 +34,8 @@ def keep_choices(part: Part, choices: RowChoices | None) -> None:
     if choices is None:
         return
     sequence = part.sequence
-    sequence.choices.add(choices.counts, choices.rule.estimate)
+    # Exact rows have a rule only to be observed.
+    if sequence.attention.rule_at(part.start) is not None:
+        sequence.choices.add(choices.counts, choices.rule.estimate)
     if sequence.tracer is not None and choices.observed is not None:
         sequence.tracer.keep(choices.observed, part.start)

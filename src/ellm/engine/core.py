@@ -16,8 +16,14 @@ from ellm.engine.scheduler import Part, Scheduler
 from ellm.engine.sequence import Sequence as TokenSequence
 from ellm.errors import AbortedError, EllmError
 from ellm.kv.block_pool import BlockIds, BlockPool, blocks_for
-from ellm.program.executor import ChoiceRule, Executor, RowChoices, SequenceRows
-from ellm.sparse.counts import NUM_COUNTS
+from ellm.program.executor import (
+    NUM_COUNTS,
+    ChoiceRule,
+    Executor,
+    Observation,
+    RowChoices,
+    SequenceRows,
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -118,6 +124,7 @@ class EngineCore:
         *,
         logits_rows: npt.NDArray[np.int32] | None = None,
         rule: ChoiceRule | None = None,
+        observed: Observation | None = None,
     ) -> tuple[npt.NDArray[np.float32], RowChoices | None]:
         """Run `tokens` (T,) from position `start` on.
 
@@ -127,6 +134,7 @@ class EngineCore:
             start: Position of the first.
             logits_rows: Rows whose logits are wanted, int32; None is all.
             rule: How the rows choose the blocks they read.
+            observed: What else is wanted of rows with a rule.
 
         Returns:
             Logits (rows wanted, V), and what was chosen if there is a rule.
@@ -135,7 +143,9 @@ class EngineCore:
             AbortedError: `abort` was called.
         """
         count = len(tokens)
-        choices = None if rule is None else RowChoices(rule, np.zeros((count, NUM_COUNTS)))
+        choices = (
+            None if rule is None else RowChoices(rule, np.zeros((count, NUM_COUNTS)), observed)
+        )
         blocks = reservation.blocks[: blocks_for(start + count)]
         rows = SequenceRows(blocks, start, count, choices)
         wanted = np.arange(count, dtype=np.int32) if logits_rows is None else logits_rows

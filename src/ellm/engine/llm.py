@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, overload
 
-from ellm.config.attention import DEFAULT_MASS, EXACT, AttentionConfig
+from ellm.config.attention import EXACT, AttentionConfig
 from ellm.config.bounds import check_integer
 from ellm.config.engine import EngineConfig
 from ellm.config.model import ModelConfig
@@ -54,7 +54,7 @@ class LLM:
         mmap: bool = True,
         attention: str = "exact",
         sparse_tokens: int | None = None,
-        sparse_mass: float = DEFAULT_MASS,
+        sparse_mass: float | None = None,
         load_progress: LoadProgress | None = None,
     ) -> None:
         """Load a model; see `EngineConfig` for the options.
@@ -71,7 +71,7 @@ class LLM:
             attention: Which KV blocks answers read, "exact", "bounded", "sparse" or "auto"; see
                 `AttentionConfig`. Prompts are always read exactly.
             sparse_tokens: Most tokens chosen besides the first 64, the last 512 and the open block.
-            sparse_mass: Share of the attention that the blocks read must hold.
+            sparse_mass: Share of the attention to read; None is what calibration found, or 0.95.
             load_progress: Called with bytes done and bytes in total while a model is fetched and
                 while its weights are prepared.
 
@@ -96,7 +96,7 @@ class LLM:
 
         reference = os.fspath(model) if isinstance(model, os.PathLike) else model
         loaded = load_model(reference, options, load_progress)
-        self._set_up(loaded, options.rows_per_chunk, AttentionPolicy(options.attention))
+        self._set_up(loaded, options.rows_per_chunk, options.attention)
 
     @classmethod
     def from_parts(
@@ -124,12 +124,13 @@ class LLM:
         check_integer("context_tokens", context_tokens, minimum=2, maximum=most)
         llm = cls.__new__(cls)
         model = LoadedModel(executor, tokenizer, config, context_tokens, facts)
-        llm._set_up(model, rows_per_chunk, AttentionPolicy(attention))
+        llm._set_up(model, rows_per_chunk, attention)
         return llm
 
-    def _set_up(self, model: LoadedModel, rows_per_chunk: int, attention: AttentionPolicy) -> None:
+    def _set_up(self, model: LoadedModel, rows_per_chunk: int, attention: AttentionConfig) -> None:
         core = EngineCore(model.executor, max_step_rows=rows_per_chunk)
-        self._open: OpenEngine | None = OpenEngine(model, core, attention)
+        policy = AttentionPolicy(attention, model.profile)
+        self._open: OpenEngine | None = OpenEngine(model, core, policy)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -147,9 +148,9 @@ class LLM:
         return self._model.context_tokens
 
     @property
-    def attention(self) -> AttentionConfig:
-        """Which KV blocks answers read."""
-        return self._opened().attention.config
+    def attention(self) -> AttentionPolicy:
+        """Which KV blocks answers read, and by what calibration found."""
+        return self._opened().attention
 
     @property
     def facts(self) -> ModelFacts:
@@ -244,7 +245,7 @@ class LLM:
         opened = self._opened()
         prompts.check_fits(capacity_tokens, opened.model.context_tokens, answer_tokens=0)
         with opened.core.reserve(capacity_tokens) as reservation:
-            yield Replay(opened.core, reservation, opened.model.tokenizer)
+            yield Replay(opened, reservation)
 
     @overload
     def chat(

@@ -23,6 +23,7 @@ from ellm.program.native_executor import NativeExecutor, load_native
 from ellm.program.ops import Attention, Program
 from ellm.program.weights import has_image
 from ellm.sparse.counts import ChoiceTotals
+from ellm.sparse.profile import SparseProfile, find_profile
 from ellm.tokenizers.collector import collector_paused
 from ellm.tokenizers.tokenizer import Tokenizer
 
@@ -113,10 +114,17 @@ def load_model(
         mapped=options.mmap,
         progress=progress,
     )
-    facts = ModelFacts(
+    seconds = opened.opening_seconds + time.perf_counter() - started
+    facts = _facts(executor, program, load_seconds=seconds)
+    profile = _profile_of(opened)
+    return LoadedModel(executor, opened.tokenizer, config, context_tokens, facts, profile)
+
+
+def _facts(executor: NativeExecutor, program: Program, *, load_seconds: float) -> ModelFacts:
+    return ModelFacts(
         isa=executor.isa,
         threads=executor.threads,
-        model_load_ms=(opened.opening_seconds + time.perf_counter() - started) * 1e3,
+        model_load_ms=load_seconds * 1e3,
         weights_bytes=executor.weights_bytes,
         kv_bytes=executor.kv_bytes,
         arena_bytes=executor.arena_bytes,
@@ -124,7 +132,15 @@ def load_model(
         bytes_saved=functools.partial(_bytes_saved, executor),
         choosing_heads=_choosing_heads(program),
     )
-    return LoadedModel(executor, opened.tokenizer, config, context_tokens, facts)
+
+
+def _profile_of(opened: OpenedModel) -> SparseProfile | None:
+    return find_profile(
+        opened.file.fingerprint,
+        num_layers=opened.program.num_layers,
+        num_kv_heads=opened.program.num_kv_heads,
+        num_heads=opened.config.num_heads,
+    )
 
 
 def _bytes_saved(executor: NativeExecutor, totals: ChoiceTotals) -> int:

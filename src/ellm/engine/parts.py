@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ellm.config.model import ModelConfig
 from ellm.engine.stats import ModelFacts
 from ellm.program.executor import Executor
+from ellm.sparse.profile import SparseProfile
 from ellm.tokenizers.tokenizer import Tokenizer
 
 LoadProgress = Callable[[int, int], None]
@@ -24,6 +25,7 @@ class LoadedModel:
         config: The model's hyper-parameters.
         context_tokens: Tokens of prompt and answer that fit.
         facts: For statistics.
+        profile: What calibration found about its attention, if it was calibrated.
     """
 
     executor: Executor
@@ -31,3 +33,4 @@ class LoadedModel:
     config: ModelConfig
     context_tokens: int
     facts: ModelFacts
+    profile: SparseProfile | None = None

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ellm.config.attention import AttentionConfig
-from ellm.engine.core import EngineCore, Reservation
+from ellm.engine.core import Reservation
+from ellm.engine.opened import OpenEngine
 from ellm.errors import RequestError
-from ellm.program.executor import BLOCK_TOKENS
+from ellm.program.executor import BLOCK_TOKENS, ChoiceRule, Observation, RowChoices
 from ellm.sparse.counts import ChoiceLog, ChoiceTotals
 from ellm.sparse.policy import AttentionPolicy
-from ellm.tokenizers.tokenizer import Tokenizer
 
 # Answers may reach into the block after the prompt's last one: its float form is still there then.
 MAX_ANSWER_TOKENS = BLOCK_TOKENS
@@ -45,11 +45,12 @@ class ReplayedAnswer:
 class Replay:
     """KV blocks that hold one prompt at a time; made by `LLM.replay`."""
 
-    def __init__(self, core: EngineCore, reservation: Reservation, tokenizer: Tokenizer) -> None:
+    def __init__(self, engine: OpenEngine, reservation: Reservation) -> None:
         """Use the blocks of `reservation`."""
-        self._core = core
+        self._profile = engine.model.profile
+        self._core = engine.core
         self._reservation = reservation
-        self._tokenizer = tokenizer
+        self._tokenizer = engine.model.tokenizer
         self._prompt = np.empty(0, dtype=np.int32)
         self._last_logits = np.empty(0, dtype=np.float32)
         self.totals = ChoiceTotals()
@@ -63,6 +64,8 @@ class Replay:
         """
         prompt = np.array(tokens, dtype=np.int32)
         self._require_room(prompt.size, 0)
+        # What was read before is gone from here on, also if this fails half way.
+        self._prompt = np.empty(0, dtype=np.int32)
         for start in range(0, prompt.size, self._core.max_step_rows):
             chunk = prompt[start : start + self._core.max_step_rows]
             is_last = start + chunk.size == prompt.size
@@ -80,9 +83,9 @@ class Replay:
             RequestError: There is no prompt, or no room for `max_tokens`, at most 64.
             AbortedError: The engine was told to stop.
         """
-        if max_tokens > MAX_ANSWER_TOKENS:
+        if not 1 <= max_tokens <= MAX_ANSWER_TOKENS:
             raise RequestError(
-                f"max_tokens is {max_tokens}; a replayed answer has at most {MAX_ANSWER_TOKENS}"
+                f"max_tokens is {max_tokens}; a replayed answer has 1 to {MAX_ANSWER_TOKENS}"
             )
         self._require_room(self._prompt.size, max_tokens)
         log = ChoiceLog()
@@ -129,18 +132,34 @@ class Replay:
     def _step(
         self, token: int, position: int, attention: AttentionConfig, log: ChoiceLog
     ) -> npt.NDArray[np.float32]:
-        rule = AttentionPolicy(attention).rule_at(position)
+        rule = AttentionPolicy(attention, self._profile).rule_at(position)
+        logits, choices = self.run(token, position, rule)
+        if choices is not None:
+            log.add(choices.counts, choices.rule.estimate)
+        return logits
+
+    def run(
+        self,
+        token: int,
+        position: int,
+        rule: ChoiceRule | None,
+        observed: Observation | None = None,
+    ) -> tuple[npt.NDArray[np.float32], RowChoices | None]:
+        """Run one token at `position`; return its logits (V,) and what its row chose.
+
+        Raises:
+            AbortedError: The engine was told to stop.
+        """
         logits, choices = self._core.run_reserved(
             self._reservation,
             np.array([token], dtype=np.int32),
             position,
             logits_rows=_LAST_ROW,
             rule=rule,
+            observed=observed,
         )
-        if choices is not None:
-            log.add(choices.counts, choices.rule.estimate)
         last: npt.NDArray[np.float32] = logits[0]
-        return last
+        return last, choices
 
     def _require_room(self, prompt_tokens: int, more_tokens: int) -> None:
         held = len(self._reservation.blocks) * BLOCK_TOKENS

@@ -91,6 +91,7 @@ def request_stats(sequence: TokenSequence, facts: ModelFacts) -> Stats:
     chosen = sequence.choices.totals
     # Rows that did not choose read everything.
     total = sum(position // BLOCK_TOKENS for position in rows) * facts.choosing_heads
+    total = max(total, chosen.blocks_total)  # an executor that counts no heads
     depth = len(sequence.prompt) + answer_tokens // 2
     saved = facts.bytes_saved(chosen) // max(1, len(rows))
     return Stats(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ellm.errors import CapacityError, RequestError
 
 BLOCK_TOKENS = 64
+NUM_COUNTS = 5  # columns of `RowChoices.counts`
 
 Tokens = NDArray[np.int32]
 Logits = NDArray[np.float32]
@@ -27,6 +28,20 @@ class Estimate(Enum):
     MEAN = "mean"  # the mean of the keys: a baseline that loses single tokens
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadFactors:
+    """What calibration found about heads.
+
+    Attributes:
+        allowances: float32 (L, Hkv), how many times `1 - mass` a KV head may skip; 0 reads all
+            blocks, infinity none but those always read, the others not through their means either.
+        scales: float32 (L, Hq), factor on the masses that `Estimate.SCAN` finds.
+    """
+
+    allowances: Floats
+    scales: Floats
+
+
 @dataclass(frozen=True, slots=True)
 class ChoiceRule:
     """How rows choose the stored KV blocks that they read in full.
@@ -38,11 +53,13 @@ class ChoiceRule:
         estimate: Where the masses come from.
         mass: Share of the attention that the blocks read must hold, above 0 to 1; 1 reads all.
         max_blocks: Most blocks besides those always read; None is no limit.
+        heads: How heads differ; None is not at all.
     """
 
     estimate: Estimate
     mass: float
     max_blocks: int | None = None
+    heads: HeadFactors | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +72,8 @@ class Observation:
     Attributes:
         shares: float32 (T, L, Hkv, B): largest share of a query head's attention that a block
             holds, negative where the block was not read.
-        exact, scan, mean: float32 (T, L, Hq, B): logarithm of the block's mass by each estimate.
+        exact, scan, mean: float32 (T, L, Hq, B): logarithm of the block's mass by each estimate;
+            of the row's own block, where B has room for it, it is exact.
     """
 
     shares: Floats | None = None
@@ -178,6 +196,16 @@ def check_step(
                 f"expected {needed}"
             )
         _check_range("KV block id", sequence.blocks, executor.num_blocks)
+        if sequence.choices is not None:
+            _check_rule(sequence.choices.rule)
+
+
+def _check_rule(rule: ChoiceRule) -> None:
+    if not 0 < rule.mass <= 1 or (rule.max_blocks is not None and rule.max_blocks < 0):
+        raise RequestError(
+            f"a rule of mass {rule.mass} and {rule.max_blocks} blocks; expected a mass above 0 to "
+            "1 and at least 0 blocks"
+        )
 
 
 def _check_range(what: str, values: NDArray[np.int32], end: int) -> None:

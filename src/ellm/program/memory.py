@@ -166,7 +166,7 @@ def _chosen_scratch(op: Attention, threads: int, max_positions: int) -> int:
     group = op.num_heads // op.num_kv_heads
     segments = -(-max_positions // _SEGMENT_TOKENS)
     blocks = (segments + 1) // 2 * 2 * (_SEGMENT_TOKENS // BLOCK_TOKENS)
-    per_head = (segments + 2) * result + 2 * blocks + blocks * BLOCK_TOKENS + 4
+    per_head = (segments + 2) * result + 2 * blocks + blocks * BLOCK_TOKENS + 3
     row = op.num_heads * per_head + op.num_kv_heads * (1 + blocks)
     row = -(-row // 16) * 16
     chooser = 4 * (_STEPS_OF_SHARES + 1) + 6 * blocks + 4 * group

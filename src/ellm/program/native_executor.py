@@ -263,8 +263,9 @@ def _native_choices(choices: RowChoices | None) -> tuple[Any, ...] | None:
     rule = choices.rule
     seen = choices.observed or Observation()
     max_blocks = _NO_LIMIT if rule.max_blocks is None else rule.max_blocks
+    factors = (None, None) if rule.heads is None else (rule.heads.allowances, rule.heads.scales)
     observed = (seen.shares, seen.exact, seen.scan, seen.mean)
-    return (rule.estimate.value, rule.mass, max_blocks, choices.counts, *observed)
+    return (rule.estimate.value, rule.mass, max_blocks, *factors, choices.counts, *observed)
 
 
 def _kv_shape(program: Program, kv_type: str) -> native.KvShape:

@@ -18,7 +18,10 @@ WINDOW_BLOCKS = 8
 MIN_CHOSEN_BLOCKS = 4
 USUAL_BLOCKS = 64
 
+_MAX_QUERIES = 8  # of a native call
+_MISSED_ENERGY = 0.1
 _STEP_BITS = 19  # a sixteenth of an octave of a float32
+_LOWEST_STEP = (127 - 32) << (23 - _STEP_BITS)  # smaller shares are all one
 
 
 def attend_row(
@@ -49,9 +52,9 @@ def attend_row(
         masses = _log_sum_exp(estimated)
         shares = _shares(masses, _log_sum_exp(own_scores[:, None]))
         read = chosen_blocks(choices.rule, shares)
-        out[some], skipped = _attend(exact, estimated, own_scores, values, own, read)
+        out[some] = _attend(exact, estimated, own_scores, values, own, read)
         counted = [stored, read.sum(), read.sum() > USUAL_BLOCKS + SINK_BLOCKS + WINDOW_BLOCKS]
-        choices.counts[row] += [*counted, skipped.sum(), group]
+        choices.counts[row] += [*counted, shares[:, ~read].sum(), group]
         if choices.observed is not None and choices.observed.shares is not None:
             seen = shares.max(axis=0)
             choices.observed.shares[row, layer, kv_head, :stored] = np.where(read, seen, -seen)
@@ -71,6 +74,7 @@ def chosen_blocks(rule: ChoiceRule, shares: Floats) -> NDArray[np.bool_]:
     if candidates.size <= MIN_CHOSEN_BLOCKS or (rule.mass >= 1 and most == candidates.size):
         return read
     steps = shares.max(axis=0)[candidates].view(np.uint32) >> _STEP_BITS
+    steps = np.maximum(steps, _LOWEST_STEP)
     ordered = candidates[np.argsort(steps, kind="stable")]
     skipped = np.zeros(len(shares), dtype=np.float32)
     for count, block in enumerate(ordered[: candidates.size - min(MIN_CHOSEN_BLOCKS, most)]):
@@ -97,9 +101,39 @@ def _estimated(estimate: Estimate, q: Floats, keys: Floats, exact: Floats) -> Fl
         case Estimate.EXACT:
             return exact
         case Estimate.SCAN:
-            return _scores(q, four_bit_keys(keys))
+            parts = [q[i : i + _MAX_QUERIES] for i in range(0, len(q), _MAX_QUERIES)]
+            return np.concatenate([_scan(part, keys) for part in parts])
         case Estimate.MEAN:
             return _scores(q, np.broadcast_to(keys.mean(axis=1, keepdims=True), keys.shape))
+
+
+def strong_elements(q: Floats, keys: Floats) -> NDArray[np.bool_]:
+    """Return which elements (D,) a scan reads, given queries (heads, D) and a block (64, D).
+
+    Whole octets, those in which the queries have most of their squares by the spread of the keys:
+    as many as have 90 % of it, and at least three of eight.
+    """
+    spread = np.abs(keys - keys.mean(axis=0)).max(axis=0)
+    squares = np.zeros((len(q), -(-q.shape[1] // 16) * 16))
+    squares[:, : q.shape[1]] = (q * spread) ** 2
+    total = squares.sum(axis=1, keepdims=True)
+    shares = np.divide(squares, total, out=np.zeros_like(squares), where=total > 0)
+    strength = shares.sum(axis=0).reshape(-1, 8).sum(axis=1)
+    order = np.argsort(-strength, kind="stable")
+    # What is left before the n-th octet is taken.
+    left = strength.sum() - np.cumsum(strength[order]) + strength[order]
+    wanted = (left > _MISSED_ENERGY * strength.sum()) | (np.arange(len(order)) * 8 < len(order) * 3)
+    read = np.zeros(len(order), dtype=np.bool_)
+    read[order[wanted]] = True
+    return np.repeat(read, 8)[: q.shape[1]]
+
+
+def _scan(q: Floats, keys: Floats) -> Floats:
+    if not len(keys):
+        return np.empty((len(q), 0, BLOCK_TOKENS), dtype=np.float32)
+    mean = keys.mean(axis=1, keepdims=True)
+    seen = np.where(strong_elements(q, keys[-1]), four_bit_keys(keys), mean)
+    return _scores(q, np.asarray(seen, dtype=np.float32))
 
 
 def _scores(q: Floats, keys: Floats) -> Floats:
@@ -128,8 +162,8 @@ def _attend(
     values: Floats,
     own: int,
     read: NDArray[np.bool_],
-) -> tuple[Floats, Floats]:
-    """Return attention (heads, D) and the share that was skipped per head."""
+) -> Floats:
+    """Return attention (heads, D)."""
     stored = len(read)
     seen = np.concatenate([exact[:, :stored][:, read].reshape(len(exact), -1), own_scores], axis=1)
     largest = np.maximum(seen.max(axis=1), estimated.max(axis=(1, 2), initial=-np.inf))[:, None]
@@ -137,14 +171,7 @@ def _attend(
     tokens = np.concatenate(
         [values[:stored][read].reshape(-1, values.shape[-1]), values[stored, :own]]
     )
-    total = weights.sum(axis=1)
-    out = weights @ tokens
-    rest = np.exp(estimated - largest[..., None]).sum(axis=2)
-    if not read.all():
-        found = np.exp(exact[:, :stored][:, read] - largest[..., None]).sum(axis=(1, 2))
-        factor = np.clip(found / rest[:, read].sum(axis=1), 0.25, 4)
-        skipped = rest[:, ~read] * factor[:, None]
-        out += skipped @ values[:stored][~read].mean(axis=1)
-        total = total + skipped.sum(axis=1)
-    everything = rest.sum(axis=1) + weights[:, weights.shape[1] - own :].sum(axis=1)
-    return out / total[:, None], rest[:, ~read].sum(axis=1) / everything
+    skipped = np.exp(estimated - largest[..., None]).sum(axis=2)[:, ~read]
+    out = weights @ tokens + skipped @ values[:stored][~read].mean(axis=1)
+    total = weights.sum(axis=1) + skipped.sum(axis=1)
+    return np.asarray(out / total[:, None], dtype=np.float32)

@@ -113,25 +113,64 @@ def passages(
     notes: list[str] = []
     for text in texts:
         needed = plan.lengths_tokens[-1] + plan.tail_tokens + 1
-        tokens = _first_tokens(tokenizer, text.content, needed)
+        tokens = first_tokens(tokenizer, text.content, needed)
         for length in plan.lengths_tokens:
-            passage = _cut(text.name, tokens, length, plan.tail_tokens)
+            passage = cut_passage(text.name, tokens, length, plan.tail_tokens)
             if passage is not None:
                 found.append(passage)
                 continue
-            notes.append(
-                f"{text.name} has {count_of(len(tokens), 'token')}, "
-                f"{format_count(length)} and a tail of {plan.tail_tokens} need more: left out"
-            )
+            notes.append(too_short(text.name, len(tokens), length, plan.tail_tokens))
     for length in plan.lengths_tokens:
-        tokens, is_value = needle_passage(
-            tokenizer, prompt_tokens=_whole_blocks(length), tail_tokens=plan.tail_tokens
-        )
-        passage = _cut("needles", tokens, length, plan.tail_tokens)
+        passage = needles(tokenizer, length, plan.tail_tokens)
         if passage is not None:
-            passage.parts[VALUE_DIGITS] = is_value
             found.append(passage)
     return found, notes
+
+
+def first_tokens(tokenizer: QualityTokenizer, text: str, count: int) -> list[int]:
+    """Return the first `count` tokens of a text, or all if it has fewer."""
+    characters = count * _CHARACTERS_PER_TOKEN
+    while True:
+        ids = tokenizer.encode(text[:characters], add_bos=tokenizer.add_bos)
+        if len(ids) >= count or characters >= len(text):
+            return ids[:count]
+        characters *= 2
+
+
+def cut_passage(name: str, tokens: Sequence[int], length: int, tail: int) -> Passage | None:
+    """Return the passage of a length, or None if there are too few tokens."""
+    start = _whole_blocks(length)
+    if len(tokens) < start + tail + 1:
+        return None
+    return Passage(
+        text=name,
+        length_tokens=length,
+        prompt=tokens[:start],
+        tail=tokens[start : start + tail],
+        following=tokens[start + 1 : start + tail + 1],
+        parts={WHOLE_TAIL: np.ones(tail, dtype=np.bool_)},
+    )
+
+
+def needles(
+    tokenizer: QualityTokenizer, length: int, tail: int, *, variant: int = 0
+) -> Passage | None:
+    """Return the passage of nothing but needles; those of another `variant` are others."""
+    tokens, is_value = needle_passage(
+        tokenizer, prompt_tokens=_whole_blocks(length), tail_tokens=tail, variant=variant
+    )
+    passage = cut_passage("needles", tokens, length, tail)
+    if passage is not None:
+        passage.parts[VALUE_DIGITS] = is_value
+    return passage
+
+
+def too_short(name: str, tokens: int, length: int, tail: int) -> str:
+    """Return the note on a text that is left out."""
+    return (
+        f"{name} has {count_of(tokens, 'token')}, {format_count(length)} and a tail of {tail} "
+        "need more: left out"
+    )
 
 
 def figures(cells: Sequence[FidelityCell], part: str = WHOLE_TAIL) -> FidelityFigures | None:
@@ -160,30 +199,6 @@ def figures(cells: Sequence[FidelityCell], part: str = WHOLE_TAIL) -> FidelityFi
         nll_change=float(nll_change.mean()),
         blocks_read_share=blocks_read / blocks_total if blocks_total else None,
         skipped_mass=float(np.mean([cell.skipped_mass for cell in cells])),
-    )
-
-
-def _first_tokens(tokenizer: QualityTokenizer, text: str, count: int) -> list[int]:
-    characters = count * _CHARACTERS_PER_TOKEN
-    while True:
-        ids = tokenizer.encode(text[:characters], add_bos=tokenizer.add_bos)
-        if len(ids) >= count or characters >= len(text):
-            return ids[:count]
-        characters *= 2
-
-
-def _cut(name: str, tokens: Sequence[int], length: int, tail: int) -> Passage | None:
-    """Return the passage of a length, or None if there are too few tokens."""
-    start = _whole_blocks(length)
-    if len(tokens) < start + tail + 1:
-        return None
-    return Passage(
-        text=name,
-        length_tokens=length,
-        prompt=tokens[:start],
-        tail=tokens[start : start + tail],
-        following=tokens[start + 1 : start + tail + 1],
-        parts={WHOLE_TAIL: np.ones(tail, dtype=np.bool_)},
     )
 
 

@@ -23,18 +23,18 @@ _INTRODUCTION = "The following lines each give a key its value.\n\n"
 
 
 def needle_passage(
-    tokenizer: QualityTokenizer, *, prompt_tokens: int, tail_tokens: int
+    tokenizer: QualityTokenizer, *, prompt_tokens: int, tail_tokens: int, variant: int = 0
 ) -> tuple[list[int], Flags]:
     """Return the tokens of prompt, tail and one more, and which of the tail precede value digits.
 
     The lines fill the prompt, so that all that follows are questions and answers: to predict a
-    value's digits is to look its line up. The text is the same every time.
+    value's digits is to look its line up. The text of a variant is the same every time.
 
     Raises:
         ConfigError: The prompt has not even room for one line.
     """
     setting = Setting(
-        key=f"needles/{prompt_tokens}",
+        key=f"needles/{prompt_tokens}" + (f"/{variant}" if variant else ""),
         length_tokens=prompt_tokens,
         position=0.0,
         haystack=Haystack("none", (".",)),

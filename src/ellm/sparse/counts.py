@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ellm.program.executor import Estimate
-
-NUM_COUNTS = 5
+from ellm.program.executor import NUM_COUNTS, Estimate
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ellm.config.attention import AttentionConfig
+from ellm.config.attention import DEFAULT_MASS, AttentionConfig
 from ellm.program.executor import BLOCK_TOKENS, ChoiceRule, Estimate
+from ellm.sparse.profile import SparseProfile
 
 # Nearer, an exact row reads little beside the weights: nothing to gain.
 # Source: shared/research/proto_sparse.md, "sparse from".
 DEFAULT_SPARSE_FROM_TOKENS = 16384
 # What the baseline `block-mean` takes unless told otherwise, as published selections do.
 BASELINE_TOKENS = 2048
+PROFILED_MODES = ("sparse", "auto")
 
 _ESTIMATES = {
     "bounded": Estimate.EXACT,
@@ -27,11 +29,28 @@ class AttentionPolicy:
 
     Attributes:
         config: The mode that was asked for.
-        sparse_from_tokens: Position from which on "auto" is sparse.
+        profile: What calibration found about the model, if it was calibrated.
     """
 
     config: AttentionConfig
-    sparse_from_tokens: int = DEFAULT_SPARSE_FROM_TOKENS
+    profile: SparseProfile | None = None
+
+    @property
+    def mass(self) -> float:
+        """Share of the attention that the blocks read must hold."""
+        if self.config.mass is not None:
+            return self.config.mass
+        return DEFAULT_MASS if self._profile is None else self._profile.mass
+
+    @property
+    def sparse_from_tokens(self) -> int:
+        """Position from which on "auto" is sparse."""
+        found = self._profile
+        return DEFAULT_SPARSE_FROM_TOKENS if found is None else found.sparse_from_tokens
+
+    @property
+    def _profile(self) -> SparseProfile | None:
+        return self.profile if self.config.mode in PROFILED_MODES else None
 
     def rule_at(self, position: int) -> ChoiceRule | None:
         """Return the rule of an answer's row at `position`, or None if it reads everything."""
@@ -45,6 +64,7 @@ class AttentionPolicy:
             tokens = BASELINE_TOKENS
         return ChoiceRule(
             estimate=_ESTIMATES[config.mode],
-            mass=config.mass,
+            mass=self.mass,
             max_blocks=None if tokens is None else tokens // BLOCK_TOKENS,
+            heads=None if self._profile is None else self._profile.heads,
         )

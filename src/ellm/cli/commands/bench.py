@@ -9,13 +9,13 @@ import typer
 
 from ellm import __version__
 from ellm.cli import backend
-from ellm.cli.bench_options import STANDARD_OUTPUT, BenchOptions
+from ellm.cli.bench_options import BenchOptions
 from ellm.cli.bench_progress import BenchProgress
 from ellm.cli.bench_report import BenchReport, bench_table, bench_values
 from ellm.cli.bench_tokens import random_tokens, read_text, text_tokens
 from ellm.cli.console import Console
 from ellm.cli.interrupt import stream_interruptibly
-from ellm.cli.json_file import require_writable, write_json
+from ellm.cli.json_file import STANDARD_OUTPUT, require_writable, write_json
 from ellm.cli.options import takes_options
 from ellm.config.benchmark import BenchmarkPlan
 from ellm.units import count_of
@@ -90,6 +90,7 @@ def _measure(
         plan,
         bytes_per_token=parts.facts.bytes_per_token,
         bytes_saved=parts.facts.bytes_saved,
+        profile=parts.profile,
         progress=progress.show,
     )
     try:

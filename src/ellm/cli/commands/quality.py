@@ -10,10 +10,15 @@ import typer
 
 from ellm import __version__
 from ellm.cli import backend
-from ellm.cli.bench_options import STANDARD_OUTPUT
 from ellm.cli.console import Console
 from ellm.cli.interrupt import stream_interruptibly
-from ellm.cli.json_file import ANOTHER_FILE, require_writable, write_json, write_whole
+from ellm.cli.json_file import (
+    ANOTHER_FILE,
+    STANDARD_OUTPUT,
+    require_writable,
+    write_json,
+    write_whole,
+)
 from ellm.cli.options import takes_options
 from ellm.cli.quality_inputs import QualityInputs, prepare_inputs
 from ellm.cli.quality_options import QualityOptions
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 
     from ellm.engine.stats import ModelFacts
     from ellm.quality.run import Phase, QualityRun
+    from ellm.sparse.profile import SparseProfile
 
 
 @takes_options(QualityOptions)
@@ -65,6 +71,7 @@ class _Measurement:
         self.inputs = inputs
         self.results = QualityResults()
         self.facts: ModelFacts | None = None
+        self.profile: SparseProfile | None = None
         self._console = console
 
     @property
@@ -93,6 +100,7 @@ class _Measurement:
         side = self.inputs.side_of(phase)
         with backend.load_llm(side.model.source, side.config, self._console) as llm:
             self.facts = llm.facts
+            self.profile = llm.attention.profile
             results = stream_interruptibly(partial(run.measure, llm, phase), run.abort)
             with closing(results):
                 for result in results:
@@ -122,6 +130,7 @@ def _report(
         results=measurement.results,
         partial=partial,
         notes=inputs.notes,
+        profile=measurement.profile,
     )
 
 

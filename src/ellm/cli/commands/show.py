@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from ellm.cli import backend
 from ellm.cli.console import Console
-from ellm.cli.options import JsonOption
+from ellm.cli.options import JsonOption, ModelArgument
 
 
 def show(
-    model: Annotated[
-        str | None,
-        typer.Argument(metavar="MODEL", help="As for -m elsewhere.", show_default="smollm2-135m"),
-    ] = None,
+    model: ModelArgument = None,
     json: JsonOption = False,
 ) -> None:
     """Show architecture, size, context and memory needs of a model."""
