@@ -9,6 +9,7 @@
 #include "base/error.h"
 
 namespace ellm {
+
 ChosenAttention::ChosenAttention(const AttentionSpec& spec)
     : spec_(spec),
       group_(spec.num_heads / spec.num_kv_heads),

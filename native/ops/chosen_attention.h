@@ -49,6 +49,7 @@ class ChosenAttention {
   const uint8_t* stored(const Machine& machine, const WavePart& part, int kv_head, int32_t block) const {
     return machine.kv->keys(spec_.layer, kv_head, part.run->blocks[block]);
   }
+
   AttentionSpec spec_;
   int group_;
   int dim_;
