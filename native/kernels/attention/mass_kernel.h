@@ -3,14 +3,16 @@
 //
 // A block's mass is  sum * exp(max)  over its tokens' scores: no logarithm, so the bits are the same
 // everywhere.
-//   exact      from scores that are there already
-//   scan       from the upper four bits of the keys: a code counts as the middle of the sixteen it may be,
-//   the
-//              query is rounded to 8 bits. Ranks blocks as well as the exact scores do.
+//   exact      from exact scores that are there already
+//   scan       from the upper four bits of the keys, in the octets of elements where the queries are
+//              strong: a code counts as the middle of the sixteen it may be, other elements as their mean,
+//              and the query is rounded to 8 bits. Ranks blocks as well as the exact scores do.
 //   mean       64 * exp(q . mean of K): a lower bound, by Jensen's inequality; blind to single tokens
-// Rejected: choosing by the mean (or by bounds on elements, as Quest, arXiv 2406.10774, does) fails where
-// many blocks look alike; `ellm quality --attention block-mean` shows it. Include after
-// kernels/attention/int8_kernel.h.
+//
+// Rejected: choosing by the mean fails where many blocks look alike; `ellm quality --attention block-mean`
+// shows it. So do bounds on elements (Quest, arXiv 2406.10774), in the project's first experiments.
+//
+// Include after kernels/attention/int8_kernel.h.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +22,7 @@
 namespace ellm {
 namespace {
 
+// Share of the queries' squares that octets which are not scanned may have.
 inline constexpr float kMissedEnergy = 0.1f;
 
 // Asks memory for what scanning reads of a block while 16 tokens of the one before are scanned: a quarter of
@@ -41,8 +44,8 @@ class ScanPrefetch {
   const uint8_t* nibbles_;
 };
 
-// exp for x <= 0, relative error under 2e-4, zero from -87 down to there: masses are sums of what was rounded
-// to four bits, and the accurate one would take as long as the scan.
+// exp for x <= 0, relative error under 1e-3, never under the smallest normal float. The accurate one would
+// take as long as the scan; shares of attention to a thousandth of themselves choose as well.
 inline F32x16 rough_exp(F32x16 x) {
   const F32x16 t = max(mul(x, set1(1.44269504f)), set1(-126.0f));
   const F32x16 n = round_even(t);

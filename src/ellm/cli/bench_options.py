@@ -12,6 +12,7 @@ from ellm.cli import checks
 from ellm.cli.json_file import file_of
 from ellm.cli.options import (
     AttentionOption,
+    FiguresFileOption,
     KvTypeOption,
     ModelOption,
     NoMmapOption,
@@ -75,14 +76,7 @@ class BenchOptions:
     sparse_mass: SparseMassOption = None
     sparse_topk: SparseTopkOption = None
     no_mmap: NoMmapOption = False
-    json: Annotated[
-        str | None,
-        typer.Option(
-            "--json",
-            metavar="FILE",
-            help="Write the figures to a file, too; - prints them instead of the table.",
-        ),
-    ] = None
+    json: FiguresFileOption = None
     quiet: QuietOption = False
 
     def __post_init__(self) -> None:

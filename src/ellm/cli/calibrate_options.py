@@ -22,7 +22,7 @@ from ellm.calibration.plan import (
 )
 from ellm.cli import checks
 from ellm.cli.json_file import file_of
-from ellm.cli.options import ModelArgument, QuietOption, ThreadsOption
+from ellm.cli.options import FiguresFileOption, ModelArgument, QuietOption, ThreadsOption
 from ellm.config.engine import EngineConfig
 from ellm.errors import ConfigError
 from ellm.units import format_count
@@ -81,14 +81,7 @@ class CalibrateOptions:
     forget: Annotated[
         bool, typer.Option("--forget", help="Delete what an earlier run found, and run nothing.")
     ] = False
-    json: Annotated[
-        str | None,
-        typer.Option(
-            "--json",
-            metavar="FILE",
-            help="Write the figures to a file, too; - prints them instead of the table.",
-        ),
-    ] = None
+    json: FiguresFileOption = None
     quiet: QuietOption = False
 
     def __post_init__(self) -> None:

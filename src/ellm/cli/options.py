@@ -88,6 +88,14 @@ NoMmapOption = Annotated[
     bool, typer.Option("--no-mmap", help="Copy the weights into memory instead of mapping.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+FiguresFileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        help="Write the figures to a file, too; - prints them instead of the table.",
+    ),
+]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress and no stats, only the result.")
 ]
