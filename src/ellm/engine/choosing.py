@@ -16,17 +16,12 @@ def choices_of(part: Part) -> RowChoices | None:
     if part.start < len(sequence.prompt):
         return None
     rule = sequence.attention.rule_at(part.start)
+    counts = np.zeros((part.count, NUM_COUNTS))
     tracer = sequence.tracer
-    traced = tracer is not None and tracer.wants_more
-    if rule is None and not traced:
-        return None
-    observed = None
-    if traced and tracer is not None:
-        rule = observing(rule)
+    if tracer is not None and tracer.wants_more:
         observed = tracer.observation(part.count, blocks_for(part.start + part.count))
-    if rule is None:
-        return None
-    return RowChoices(rule, np.zeros((part.count, NUM_COUNTS)), observed)
+        return RowChoices(observing(rule), counts, observed)
+    return None if rule is None else RowChoices(rule, counts)
 
 
 def keep_choices(part: Part, choices: RowChoices | None) -> None:
