@@ -1,12 +1,11 @@
 """Fits the map of an exit: from a layer's residual rows to those that the head reads.
 
-Ridge regression in closed form. Three choices make it hold on real models, where a few elements
-of a residual row are thousands of times larger than the rest:
-
-- What is fitted is the change from the row at the exit to the row at the head, so that too little
-  text leads back to the row itself and not to nothing.
-- Each row counts by the inverse of its mean square at the head, where the norm divides by it.
-- The ridge of an element is in proportion to its own variance.
+Ridge regression in closed form. A few elements of a residual row are thousands of times larger
+than the rest, and so are whole rows, of a text's first token for one. So the ridge of an element
+is in proportion to its own variance, and each row counts by the inverse of its mean square at the
+head, where the norm divides by it. (On the models tried, exits agree no more often for the latter:
+within 1 % of tokens.) What is fitted is the change from the row at the exit to the row at the
+head, so that little text leads back to the row itself and not to nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from ellm.program.executor import Floats
 
 # Ridges that are tried, in shares of each element's variance, ascending.
-STRENGTHS = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+STRENGTHS = (1e-6, 1e-2, 0.1, 0.3, 1.0, 3.0)
 # What counts as the variance of an element that never changes: a share of the mean, or a number
 # whose ridge is still one.
 _LEAST_SHARE = 1e-6

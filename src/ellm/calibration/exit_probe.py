@@ -120,6 +120,8 @@ class ExitProbe:
         """Read pieces for as long as there is time, and fit the exits to what they left."""
         equations = [NormalEquations(self._executor.hidden_size) for _ in self._layers]
         started = self._clock()
+        self._tell(0.0, "learning")
+        held_out = self._hidden_of(self._texts.choosing)
         for count, piece in enumerate(self._texts.learning):
             share = (self._clock() - started) / self._learning_seconds
             if count >= _LEAST_PIECES and share >= 1:
@@ -129,7 +131,7 @@ class ExitProbe:
             for sums, at_layer in zip(equations, rows, strict=True):
                 sums.add(at_layer, targets)
             self._learnt_tokens += piece.size
-        *rows, targets = self._hidden_of(self._texts.choosing)
+        *rows, targets = held_out
         maps: dict[int, ExitMap] = {}
         for layer, sums, at_layer in zip(self._layers, equations, rows, strict=True):
             self._tell(_LEARNING_SHARE, f"fitting layer {layer}")
@@ -181,8 +183,8 @@ class ExitProbe:
         return on_step
 
     def _tell(self, share: float, what: str) -> None:
-        self._check_stopped()
         self._report(share, what)
+        self._check_stopped()
 
     def _check_stopped(self) -> None:
         if self._stopped.is_set():

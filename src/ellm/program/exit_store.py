@@ -103,11 +103,15 @@ def find_exit(fingerprint: str, *, num_layers: int, hidden_size: int) -> Shallow
 
 
 def _read(path: Path, hidden_size: int) -> ShallowExit:
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        _require(set(archive.files) == {"about", "weight", "bias"}, f"parts {archive.files}")
-        about = _array(archive["about"], np.uint8, None)
-        weight = _array(archive["weight"], np.float16, (hidden_size, hidden_size))
-        bias = _array(archive["bias"], np.float32, (hidden_size,))
+    with path.open("rb") as file:
+        # NumPy takes what is no archive for a pickle, and its message advises to trust it.
+        _require(zipfile.is_zipfile(file), "it is no archive")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            _require(set(archive.files) == {"about", "weight", "bias"}, f"parts {archive.files}")
+            about = _array(archive["about"], np.uint8, None)
+            weight = _array(archive["weight"], np.float16, (hidden_size, hidden_size))
+            bias = _array(archive["bias"], np.float32, (hidden_size,))
     values = json.loads(about.tobytes())
     _require(isinstance(values, dict), "it is no object")
     _require(values.get("format") == FORMAT, f"format {values.get('format')!r:.80}")

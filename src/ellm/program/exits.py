@@ -12,8 +12,8 @@ from ellm.errors import RequestError
 from ellm.program.executor import Executor, Floats, Logits, SequenceRows, Tokens
 from ellm.program.ops import Program
 
-# How the map is kept and multiplied. float32 agrees no more often (SmolLM2-135M and the 0.5B: the
-# same share of 512 tokens) and takes twice the memory and file.
+# How the map is kept and multiplied. float32 takes twice the memory and agrees as often: over 512
+# tokens and three exits each, on SmolLM2-135M at one token more, on Qwen2.5-Coder-0.5B at two.
 EXIT_FORMAT = "f16"
 _LARGEST = float(np.finfo(np.float16).max)
 

@@ -112,8 +112,6 @@ class NativeExecutor:
             slot_widths=[slot.width for slot in program.slots],
         )
         self._read_bytes = 0
-        self._head_dim = program.head_dim
-        self._kv_streams = program.num_layers * program.num_kv_heads
         self._record(program)
         self._native.finish()
         self.kv_bytes: int = self._native.kv_bytes
@@ -219,8 +217,9 @@ class NativeExecutor:
             blocks_total: Blocks before the rows' own, over rows, layers and KV heads.
             blocks_read: Those of them that were read.
         """
-        whole = self.block_bytes // self._kv_streams
-        dim = -(-self._head_dim // 16) * 16
+        program = self._program
+        whole = self.block_bytes // (program.num_layers * program.num_kv_heads)
+        dim = -(-program.head_dim // 16) * 16
         # native/kernels/attention/int8_layout.h. Of the upper bits a scan reads what the queries
         # ask for: two thirds on Qwen2.5-Coder-1.5B.
         estimated = {

@@ -84,9 +84,10 @@ def test_costs_are_those_of_steps_beside_each_other() -> None:
     assert (figures.learnt_tokens, figures.depth_tokens) == (6 * 256, 192)
 
 
-@pytest.mark.parametrize(("seconds", "learnt"), [(1.0, 2), (90.0, 4), (1e9, 6)])
+@pytest.mark.parametrize(("seconds", "learnt"), [(1.0, 2), (130.0, 4), (1e9, 6)])
 def test_it_learns_for_as_long_as_there_is_time(seconds: float, learnt: int) -> None:
-    # Reading a piece of 256 tokens takes 13.75 seconds; 55 % of the time are for that.
+    # Reading a piece of 256 tokens takes 13.75 seconds; 55 % of the time are for that, and two
+    # pieces are held out.
     found = probed(timed(tiny_model("llama", num_layers=2)), seconds)
     assert found.figures.learnt_tokens == learnt * 256
 
@@ -134,7 +135,7 @@ def test_progress_goes_from_nothing_to_all() -> None:
     ]
 
 
-@pytest.mark.parametrize("stop_at", [0, 3, 7, 20, 80, 120])
+@pytest.mark.parametrize("stop_at", [0, 2, 3, 7, 20, 80, 120])
 def test_abort_ends_it_at_the_next_step(stop_at: int) -> None:
     executor = timed(tiny_model("llama", num_layers=4))
 
@@ -145,8 +146,7 @@ def test_abort_ends_it_at_the_next_step(stop_at: int) -> None:
     probe = ExitProbe(executor, TEXTS, "0123", report=stop, seconds=1e9, clock=executor.clock)
     with pytest.raises(AbortedError):
         list(probe.results())
-    # Two pieces are read to choose by before the next report.
-    assert stop_at <= executor.steps <= stop_at + 2 < STEPS
+    assert executor.steps == stop_at < STEPS
 
 
 def test_models_and_executors_without_exits_are_refused() -> None:
