@@ -138,7 +138,8 @@ void Executor::check_taps(const Step& step, const Way& way) const {
   const auto ops = static_cast<int64_t>(way.ops.size());
   const auto slots = static_cast<int64_t>(machine_.slots.size());
   for (const Tap& tap : *step.taps) {
-    require(static_cast<int64_t>(tap.op) < ops, "op to look before", static_cast<int64_t>(tap.op), below(ops));
+    require(static_cast<int64_t>(tap.op) < ops, "op to look before", static_cast<int64_t>(tap.op),
+            below(ops));
     require(tap.slot >= 0 && tap.slot < slots, "slot to look at", tap.slot, below(slots));
   }
 }
@@ -210,7 +211,8 @@ void Executor::write_block(int32_t block, const uint8_t* source) {
 
 std::vector<double> Executor::op_seconds() const {
   std::vector<double> seconds;
-  for (const Clock::duration time : last_way_->times) seconds.push_back(std::chrono::duration<double>(time).count());
+  for (const Clock::duration time : last_way_->times)
+    seconds.push_back(std::chrono::duration<double>(time).count());
   return seconds;
 }
 
