@@ -31,7 +31,7 @@ def answer(
 
     Args:
         executor: Its blocks hold the prompts and answers afterwards.
-        prompts: int32 (128,) each.
+        prompts: int32 (64,) each.
         blocks: Ids of the KV blocks of each.
         on_step: Called after each step.
 
@@ -76,9 +76,9 @@ def time_exits(
     warms up.
 
     Args:
-        executor: Has 192 tokens in the blocks.
+        executor: Has 128 tokens in the blocks.
         layers: Of its exits.
-        blocks: KV block ids with room for 197 tokens.
+        blocks: KV block ids with room for 133 tokens.
         clock: Returns seconds.
         on_step: Called after each step.
 

@@ -17,8 +17,8 @@ from ellm.quality.interfaces import QualityTokenizer
 from ellm.quality.texts import Text
 from ellm.units import format_count
 
-CHOOSING_PIECES = 2
-PROMPT_TOKENS = 128
+CHOOSING_PIECES = 1
+PROMPT_TOKENS = 64
 MOST_PROMPTS = 8
 # More than a minute reads on any CPU, and texts have to be encoded.
 MOST_LEARNING_TOKENS = 65_536
@@ -30,8 +30,8 @@ class ProbeTexts:
 
     Attributes:
         learning: Pieces (512,) from the first halves of texts, the texts in turn.
-        choosing: Two of them from the second halves.
-        prompts: Prompts (128,) from what is left of those.
+        choosing: One of them from the second halves.
+        prompts: Prompts (64,) from what is left of those.
     """
 
     learning: tuple[Tokens, ...]

@@ -95,7 +95,7 @@ def test_the_table_shows_what_the_file_has(
         f"learnt from {values['learnt_tokens']:,} tokens",
     ]
     assert lines[4].startswith("steps       ")
-    assert "for one row at 192 tokens; of 2 to 5 rows " in lines[4]
+    assert "for one row at 128 tokens; of 2 to 5 rows " in lines[4]
     for line, depth in zip(lines[-3:], values["depths"], strict=True):
         needed = depth["needed_acceptance"]
         assert line.split() == [
