@@ -50,6 +50,7 @@ def memory_plan(
     num_blocks: int,
     max_rows: int,
     kv_type: str,
+    max_tokens: int | None = None,
 ) -> MemoryPlan:
     """Return the bytes `load_native` will take with the same arguments.
 
@@ -57,7 +58,7 @@ def memory_plan(
         UnsupportedError: A matrix has a shape that its format cannot hold.
     """
     kv = (program.num_layers, program.num_kv_heads, program.head_dim, kv_type)
-    positions = num_blocks * BLOCK_TOKENS
+    positions = max_positions(num_blocks, max_tokens)
     # int8 blocks have a float form while rows are in them: those of a step, two before, and one
     # more for each of a few sequences beside.
     open_blocks = min(num_blocks, -(-max_rows // BLOCK_TOKENS) + _OPEN_BLOCKS)
@@ -68,6 +69,18 @@ def memory_plan(
         arena_bytes=arena_bytes(source, program, threads, positions, max_rows, kv_type) + tables,
         kv_bytes=native.kv_block_bytes(kv) * num_blocks + open_bytes,
     )
+
+
+def kv_block_bytes(program: Program, kv_type: str) -> int:
+    """Return the bytes of a KV block of 64 tokens."""
+    kv = (program.num_layers, program.num_kv_heads, program.head_dim, kv_type)
+    return native.kv_block_bytes(kv)
+
+
+def max_positions(num_blocks: int, max_tokens: int | None) -> int:
+    """Return the positions that tables and scratch are made for, a multiple of 64."""
+    blocks = num_blocks if max_tokens is None else min(num_blocks, -(-max_tokens // BLOCK_TOKENS))
+    return blocks * BLOCK_TOKENS
 
 
 def arena_bytes(

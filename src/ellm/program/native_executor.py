@@ -20,7 +20,7 @@ from ellm.program.executor import (
     Tokens,
     check_step,
 )
-from ellm.program.memory import quantized_slots
+from ellm.program.memory import max_positions, quantized_slots
 from ellm.program.ops import (
     Attention,
     Embed,
@@ -62,6 +62,7 @@ class NativeExecutor:
         cpus: Sequence[int],
         num_blocks: int,
         max_rows: int,
+        max_tokens: int | None = None,
         kv_type: str = "f32",
         isa: str | None = None,
     ) -> None:
@@ -72,8 +73,9 @@ class NativeExecutor:
             weights: Its matrices and vectors.
             source: The file they came from, for the formats.
             cpus: One pinned thread each.
-            num_blocks: KV blocks of 64 tokens; also bounds the length of a sequence.
+            num_blocks: KV blocks of 64 tokens.
             max_rows: Most rows of a step.
+            max_tokens: Longest sequence; None is all blocks.
             kv_type: "f32", "f16" or "int8".
             isa: Instruction set; None is `ELLM_ISA` or the highest this CPU has.
 
@@ -95,7 +97,7 @@ class NativeExecutor:
             isa=self.isa,
             cpus=list(cpus),
             max_rows=max_rows,
-            max_positions=num_blocks * BLOCK_TOKENS,
+            max_positions=max_positions(num_blocks, max_tokens),
             kv=_kv_shape(program, kv_type),
             num_blocks=num_blocks,
             vocab_size=program.vocab_size,
@@ -234,6 +236,7 @@ def load_native(
     cpus: Sequence[int],
     num_blocks: int,
     max_rows: int,
+    max_tokens: int | None = None,
     kv_type: str = "f32",
     mapped: bool = True,
     progress: Progress | None = None,
@@ -253,6 +256,7 @@ def load_native(
         cpus=cpus,
         num_blocks=num_blocks,
         max_rows=max_rows,
+        max_tokens=max_tokens,
         kv_type=kv_type,
     )
 

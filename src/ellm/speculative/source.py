@@ -1,0 +1,82 @@
+"""What every source of guesses offers, so that the engine need not know which one it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Guesser = Callable[[NDArray[np.float32]], int]
+"""Returns the token that the answer's own sampler would take for logits (V,), and moves on."""
+
+Worth = Callable[[Sequence[float]], bool]
+"""Whether guessing once more pays after guesses with these chances."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Guesses at the tokens that follow.
+
+    Attributes:
+        source: Name of the source.
+        tokens: The guesses, in order.
+        chances: For each, how likely it is to be right if those before it are.
+        seconds: What the guesses took.
+    """
+
+    source: str
+    tokens: list[int]
+    chances: list[float]
+    seconds: float = 0.0
+
+    def cut(self, length: int) -> Proposal:
+        """Return the first `length` guesses."""
+        return Proposal(self.source, self.tokens[:length], self.chances[:length], self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a costly source is expected to do.
+
+    Attributes:
+        chance: How likely a guess is to be right, if those before it are.
+        most: Most guesses that it makes at once.
+        seconds_per_token: What a guess takes.
+        first_seconds: What has to be done before the first one, such as reading what was committed
+            since the last.
+        setup_seconds: What has to be done once, before many guesses: reading the text.
+    """
+
+    chance: float
+    most: int
+    seconds_per_token: float
+    first_seconds: float
+    setup_seconds: float = 0.0
+
+
+class Drafter(Protocol):
+    """Guesses for one sequence. It learns of committed tokens only (law 4)."""
+
+    @property
+    def name(self) -> str:
+        """Name of the source."""
+
+    @property
+    def outlook(self) -> Outlook | None:
+        """What guessing is expected to bring and cost; None where it costs next to nothing."""
+
+    def propose(self, most: int, guesser: Guesser, worth: Worth) -> Proposal | None:
+        """Return up to `most` guesses, at least 1, or None.
+
+        Raises:
+            AbortedError: The engine was told to stop.
+        """
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Take note of tokens that are part of the sequence for good."""
+
+    def close(self) -> None:
+        """Give back what is held."""
