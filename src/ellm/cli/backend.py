@@ -120,6 +120,7 @@ def load_llm(source: OpenedModel | Path, config: EngineConfig, console: Console)
             rows_per_chunk=config.rows_per_chunk,
             mmap=config.mmap,
             speculation=config.speculation.mode,
+            cache_reuse=config.cache.reuse,
             load_progress=progress,
         ),
     )

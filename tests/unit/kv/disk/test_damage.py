@@ -18,6 +18,7 @@ from ellm.kv.disk.page_format import HEADER_BYTES
 
 from .blocks import (
     BLOCK_BYTES,
+    OTHER_FINGERPRINT,
     PAGE_BYTES,
     all_found,
     block,
@@ -286,6 +287,14 @@ def test_an_index_that_lies_costs_pages_and_no_answer(
     change(lie)(index_of(directory))
     with open_cache(directory, read_only=True) as cache:
         assert {index for index, there in enumerate(all_found(cache, BLOCKS)) if not there} == lost
+
+
+def test_pages_under_the_name_of_another_model_are_misses(directory: Path) -> None:
+    change(f"UPDATE models SET fingerprint = x'{OTHER_FINGERPRINT.hex()}'")(index_of(directory))
+    with open_cache(directory, fingerprint=OTHER_FINGERPRINT) as cache:
+        assert cache.present(KEYS) == 6
+        assert not any(all_found(cache, BLOCKS))
+        assert cache.present(KEYS) == 0
 
 
 def test_a_log_of_the_index_is_not_taken_for_that_of_the_next(directory: Path) -> None:

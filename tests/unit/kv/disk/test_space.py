@@ -57,6 +57,21 @@ def test_a_damaged_page_is_not_moved(tmp_path: Path) -> None:
         assert cache.verify().bad == 0
 
 
+def test_pages_that_lie_in_each_others_places_are_not_moved(tmp_path: Path) -> None:
+    singles = [block(f"{index}") for index in range(10)]
+    with open_cache(tmp_path, quota_bytes=QUOTA) as cache:
+        put(cache, *singles)
+        assert all(all_found(cache, singles[:4]))
+        put(cache, block("last"))
+        path = segments(tmp_path)[0]
+        data = path.read_bytes()
+        first, second = data[:PAGE_BYTES], data[PAGE_BYTES : 2 * PAGE_BYTES]
+        path.write_bytes(second + first + data[2 * PAGE_BYTES :])
+        cache.prune(5 * PAGE_BYTES)
+        assert cache.pages == 3
+        assert all_found(cache, singles[:4]) == [False, False, True, True]
+
+
 def test_a_reader_that_has_the_old_file_open_goes_on(tmp_path: Path) -> None:
     kept = [block(f"kept/{index}") for index in range(4)]
     with (
