@@ -96,11 +96,10 @@ class Chains:
         log = chains.log
         log.steps += 1
         log.tokens += len(tokens)
+        chains.checked(len(part.draft), len(tokens) - 1)
         proposal, chains.proposal = chains.proposal, None
         if proposal is None:
             return
-        if part.draft:
-            log.add(proposal.source, len(part.draft), len(tokens) - 1)
         log.guessing_seconds += proposal.seconds
         plain = len(tokens) * self._seconds([part])(1)
         log.saved_seconds += plain - seconds - proposal.seconds

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ellm.errors import AbortedError, EllmError
+from ellm.speculative.acceptance import Trust
 from ellm.speculative.counts import ChainLog
 from ellm.speculative.policy import (
     LEAST_GAIN,
@@ -49,6 +51,7 @@ class SequenceChains:
     most: int
     log: ChainLog = field(default_factory=ChainLog)
     proposal: Proposal | None = None
+    _trust: dict[str, Trust] = field(default_factory=lambda: defaultdict(Trust))
 
     def propose(
         self, most: int, step: NextStep, *, tokens_left: int, guesser: Guesser
@@ -80,8 +83,16 @@ class SequenceChains:
                 best, rate = found, found_rate
         return best
 
+    def checked(self, guesses: int, right: int) -> None:
+        """Learn that of the first `guesses` proposed tokens the first `right` were right."""
+        if self.proposal is not None and guesses:
+            self._trust[self.proposal.source].learn(self.proposal.claimed[:guesses], right)
+            self.log.add(self.proposal.source, guesses, right)
+
     def commit(self, tokens: Sequence[int]) -> None:
         """Tell every source of tokens that are part of the sequence for good."""
+        for trust in self._trust.values():
+            trust.fade(len(tokens))
         for drafter in self.drafters:
             drafter.commit(tokens)
 
@@ -100,7 +111,7 @@ class SequenceChains:
             return outlook is None or pays_to_go_on(chances, outlook, step.seconds, step.sequences)
 
         try:
-            return drafter.propose(most, guesser, worth)
+            found = drafter.propose(most, guesser, worth)
         except AbortedError:
             raise
         except EllmError as error:
@@ -108,3 +119,4 @@ class SequenceChains:
             drafter.close()
             self.drafters.remove(drafter)
             return None
+        return None if found is None else found.worth(self._trust[drafter.name].factor)

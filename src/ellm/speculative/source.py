@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -23,18 +23,25 @@ class Proposal:
     Attributes:
         source: Name of the source.
         tokens: The guesses, in order.
-        chances: For each, how likely it is to be right if those before it are.
+        claimed: How likely the source says each is to be right if those before it are.
         seconds: What the guesses took.
+        trust: What the chances are worth.
     """
 
     source: str
     tokens: list[int]
-    chances: list[float]
+    claimed: list[float]
     seconds: float = 0.0
+    trust: float = 1.0
 
-    def cut(self, length: int) -> Proposal:
-        """Return the first `length` guesses."""
-        return Proposal(self.source, self.tokens[:length], self.chances[:length], self.seconds)
+    @property
+    def chances(self) -> list[float]:
+        """How likely each guess is to be right if those before it are."""
+        return [self.trust * chance for chance in self.claimed]
+
+    def worth(self, trust: float) -> Proposal:
+        """Return the same guesses with this trust."""
+        return replace(self, trust=trust)
 
 
 @dataclass(frozen=True, slots=True)
