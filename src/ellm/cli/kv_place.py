@@ -49,11 +49,13 @@ def kv_place(options: GenerationOptions, console: Console) -> KvPlace:
         ConfigError: The directory that was asked for cannot be used.
     """
     from ellm.kv.disk.private_files import private_directory
+    from ellm.kv.installation_secret import load_secret
 
     if not options.cache_reuse:
         return KvPlace(None, 0.0)
     try:
         directory = private_directory(options.cache_dir or default_kv_dir())
+        load_secret(directory)
     except ConfigError as error:
         if options.cache_dir is not None:
             raise

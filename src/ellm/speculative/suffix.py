@@ -15,6 +15,7 @@ from ellm.speculative.source import Guesser, Outlook, Proposal, Worth
 # A match by its length: how often the first guess is right, and each one after it.
 # Source: shared/research/proto_draft.md, section 1, over seven kinds of answers.
 _PRIORS = {
+    1: (0.25, 0.6),
     2: (0.46, 0.75),
     3: (0.61, 0.8),
     4: (0.78, 0.8),
@@ -23,8 +24,8 @@ _PRIORS = {
     16: (0.95, 0.97),
 }
 _LENGTHS = tuple(_PRIORS)
-# A copy that met one other token goes on behind it: how far to look for that token in the source.
-RESUME_REACH = 8
+# A copy that met a token the text never had goes on behind it. Where the text had that token, what
+# followed it there is the better guess, on all kinds of answers of benchmarks/chains.py.
 _RESUMED = 0
 _RESUMED_PRIOR = (0.5, 0.75)
 
@@ -80,10 +81,10 @@ class SuffixDrafter:
         return None
 
     def propose(self, most: int, guesser: Guesser, worth: Worth) -> Proposal | None:
-        """Return the tokens that followed the longest match, at least two tokens long."""
+        """Return the tokens that followed the longest match."""
         del guesser, worth
         length, source = self._index.match()
-        if length >= _LENGTHS[0]:
+        if length:
             key = max(step for step in _LENGTHS if step <= length)
         elif self._resume_at is not None:
             key, source = _RESUMED, self._resume_at
@@ -114,17 +115,6 @@ class SuffixDrafter:
         for position, (guess, token) in enumerate(zip(copy.tokens, tokens, strict=False)):
             self._chances.of(copy.key, position).learn(right=guess == token)
             if guess != token:
-                self._resume_at = self._behind(token, copy.source + position)
+                self._resume_at = copy.source + position + 1
                 return
         self._resume_at = copy.source + len(tokens)
-
-    def _behind(self, token: int, source: int) -> int | None:
-        """Return where a copy goes on after `token` came instead of the one at `source`.
-
-        Tokens of the source may be left out; if `token` is none of the next ones it replaced one.
-        """
-        end = len(self._text)
-        for position in range(source + 1, min(source + 1 + RESUME_REACH, end)):
-            if self._text[position] == token:
-                return position + 1 if position + 1 < end else None
-        return source + 1 if source + 1 < end else None

@@ -33,11 +33,16 @@ def _write(content):
 
 
 def _symlink(path):
-    target = path.parent.parent / "elsewhere"
+    target = path.absolute().parent.parent / "elsewhere"
     target.write_bytes(b"x" * SECRET_BYTES)
     target.chmod(0o600)
     path.unlink()
     path.symlink_to(target)
+
+
+def _dangling_symlink(path):
+    path.unlink()
+    path.symlink_to("nowhere")
 
 
 def _pipe(path):
@@ -59,6 +64,7 @@ DAMAGES = {
     "open to the group": lambda path: path.chmod(0o640),
     "open to all": lambda path: path.chmod(0o604),
     "symlink": _symlink,
+    "dangling symlink": _dangling_symlink,
     "pipe": _pipe,
     "socket": _socket,
 }
@@ -86,6 +92,16 @@ def test_a_symlinks_target_is_left_alone(tmp_path):
     _symlink(path)
     load_secret(path.parent)
     assert (tmp_path / "elsewhere").read_bytes() == b"x" * SECRET_BYTES
+
+
+def test_what_comes_out_of_a_pipe_is_no_secret(tmp_path):
+    os.mkfifo(tmp_path / SECRET_NAME, 0o600)
+    writer = os.open(tmp_path / SECRET_NAME, os.O_RDWR)
+    try:
+        os.write(writer, b"x" * SECRET_BYTES)
+        assert load_secret(tmp_path) != b"x" * SECRET_BYTES
+    finally:
+        os.close(writer)
 
 
 def test_starts_at_the_same_moment_agree_on_one_secret(tmp_path):

@@ -185,6 +185,8 @@ def test_what_is_no_file_of_its_own_is_no_segment(
     path = segments(directory)[0]
     path.unlink()
     make(path)
+    with open_cache(directory, read_only=True) as cache:  # nor does it wait for a pipe's writer
+        assert not any(all_found(cache, BLOCKS))
     require_lost(directory, set(range(6)))
 
 
