@@ -29,7 +29,7 @@ from typing import Any
 
 from ellm import LLM, SamplingParams
 from ellm.engine.chains import Chains
-from ellm.speculative.source import Guesser, Proposal, Worth
+from ellm.speculative.source import DraftContext, Proposal
 
 LICENCES = Path("/usr/share/common-licenses")
 PADDING = ("argparse.py", "typing.py", "turtle.py", "inspect.py", "subprocess.py", "tarfile.py")
@@ -63,9 +63,9 @@ class RandomDrafter:
         self._random = random.Random(1)
         self._vocab_size = vocab_size
 
-    def propose(self, most: int, guesser: Guesser, worth: Worth) -> Proposal:
+    def propose(self, most: int, context: DraftContext) -> Proposal:
         """Return as many guesses as are allowed."""
-        del guesser, worth
+        del context
         tokens = [self._random.randrange(self._vocab_size) for _ in range(most)]
         return Proposal(self.name, tokens, [0.75] * most)
 

@@ -21,8 +21,8 @@ class RandomDrafter:
         if log is not None:
             log.append(self)
 
-    def propose(self, most, guesser, worth):
-        del guesser, worth
+    def propose(self, most, context):
+        del context
         tokens = self.guess(self._random.randint(1, most))
         return Proposal(self.name, tokens, [1.0] * len(tokens))
 

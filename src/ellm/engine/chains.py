@@ -15,7 +15,7 @@ from ellm.program.executor import BLOCK_TOKENS, Executor, SequenceRows
 from ellm.speculative.chain import NextStep, SequenceChains
 from ellm.speculative.draft_model import DraftModel
 from ellm.speculative.policy import share_rows
-from ellm.speculative.source import Drafter, Proposal
+from ellm.speculative.source import DraftContext, Drafter, Proposal
 from ellm.speculative.step_times import StepTimes
 
 # Time for measuring steps before the first chain.
@@ -97,12 +97,8 @@ class Chains:
         log.steps += 1
         log.tokens += len(tokens)
         chains.checked(len(part.draft), len(tokens) - 1)
-        proposal, chains.proposal = chains.proposal, None
-        if proposal is None:
-            return
-        log.guessing_seconds += proposal.seconds
-        plain = len(tokens) * self._seconds([part])(1)
-        log.saved_seconds += plain - seconds - proposal.seconds
+        chains.proposal = None
+        log.saved_seconds += len(tokens) * self._seconds([part])(1) - seconds
 
     def _seconds(self, parts: Sequence[Part]) -> Callable[[int], float]:
         return functools.partial(self._times.predict, _mode(parts), _depth_tokens(parts))
@@ -119,7 +115,7 @@ class Chains:
             most,
             step,
             tokens_left=answer.max_tokens - len(answer.tokens),
-            guesser=answer.guesser(),
+            context=DraftContext(answer.guesser(), sequence.blocks, part.start),
         )
         return sequence.chains.proposal
 

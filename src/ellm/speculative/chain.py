@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ellm.errors import AbortedError, EllmError
 from ellm.speculative.acceptance import Trust
@@ -18,7 +18,7 @@ from ellm.speculative.policy import (
     pays_back,
     pays_to_go_on,
 )
-from ellm.speculative.source import Drafter, Guesser, Proposal
+from ellm.speculative.source import DraftContext, Drafter, Proposal
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class SequenceChains:
     _trust: dict[str, Trust] = field(default_factory=lambda: defaultdict(Trust))
 
     def propose(
-        self, most: int, step: NextStep, *, tokens_left: int, guesser: Guesser
+        self, most: int, step: NextStep, *, tokens_left: int, context: DraftContext
     ) -> Proposal | None:
         """Return the guesses that are expected to bring the most tokens per second.
 
@@ -62,7 +62,7 @@ class SequenceChains:
             most: Most guesses, at least 1.
             step: What checking them costs.
             tokens_left: Tokens that the answer may still have.
-            guesser: How the answer samples.
+            context: Where the guesses would go.
 
         Raises:
             AbortedError: The engine was told to stop.
@@ -75,11 +75,13 @@ class SequenceChains:
                 expected = costly_rate(outlook, step.seconds, rows=step.sequences, most=most)
                 if not pays_back(outlook, rate=rate, expected=expected, tokens=tokens_left):
                     continue
-            found = self._ask(drafter, most, step, guesser)
+            found = self._ask(drafter, most, step, context)
             if found is None:
                 continue
+            self.log.guessing_seconds += found.seconds
+            self.log.saved_seconds -= found.seconds
             found_rate = best_rate(found.chances, step.seconds, rows=step.sequences)
-            if outlook is not None or found_rate > rate:
+            if found_rate > rate:
                 best, rate = found, found_rate
         return best
 
@@ -103,7 +105,7 @@ class SequenceChains:
         self.drafters = []
 
     def _ask(
-        self, drafter: Drafter, most: int, step: NextStep, guesser: Guesser
+        self, drafter: Drafter, most: int, step: NextStep, context: DraftContext
     ) -> Proposal | None:
         outlook = drafter.outlook
 
@@ -111,7 +113,7 @@ class SequenceChains:
             return outlook is None or pays_to_go_on(chances, outlook, step.seconds, step.sequences)
 
         try:
-            found = drafter.propose(most, guesser, worth)
+            found = drafter.propose(most, replace(context, worth=worth))
         except AbortedError:
             raise
         except EllmError as error:

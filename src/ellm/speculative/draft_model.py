@@ -11,15 +11,12 @@ from numpy.typing import NDArray
 from ellm.errors import CapacityError
 from ellm.kv.block_pool import BlockIds, BlockPool, blocks_for
 from ellm.program.executor import Executor, SequenceRows
-from ellm.speculative.acceptance import Chance
-from ellm.speculative.source import Guesser, Outlook, Proposal, Worth
+from ellm.speculative.confidence import ConfidenceChances, ConfidentGuesses
+from ellm.speculative.source import DraftContext, Outlook, Proposal
 from ellm.speculative.step_times import StepTimes
 
 # Source of the figures: shared/research/proto_draft.md, sections 2 and 6.
 MOST_GUESSES = 4
-LEAST_CONFIDENCE = 0.4
-# How often a guess is right by its tenth of confidence.
-_PRIORS = (0.12, 0.16, 0.20, 0.44, 0.53, 0.63, 0.70, 0.83, 0.90, 0.99)
 _PRIOR_CHANCE = 0.75
 WINDOW_TOKENS = 1024
 # Read at most this much before a step of the large model, so that no token waits long.
@@ -46,8 +43,7 @@ class DraftModel:
         self.capacity_tokens = 2 * window_tokens
         self.pool = BlockPool(executor.num_blocks, on_free=executor.forget)
         self.times = StepTimes()
-        self.chance = Chance(_PRIOR_CHANCE)
-        self.by_confidence = [Chance(prior) for prior in _PRIORS]
+        self.chances = ConfidenceChances(_PRIOR_CHANCE)
 
     def open(self) -> ModelDrafter:
         """Return a drafter for one sequence."""
@@ -99,9 +95,7 @@ class ModelDrafter:
         self._text: list[int] = []
         self._start = 0  # position in the text of the first token in KV
         self._cached = 0  # tokens of the text in KV, from there on
-        self._fed: list[int] = []  # guesses in KV behind them
-        self._guessed: list[tuple[int, int]] = []  # token and tenth of confidence
-        self._stopped = False  # a guess more was made, but not with confidence
+        self._guesses = ConfidentGuesses(model.chances)
         self._idle_tokens = 0
         self._blocks: BlockIds | None = None
 
@@ -116,41 +110,30 @@ class ModelDrafter:
             setup = unread * model.times.predict(None, 0, READ_ROWS) / READ_ROWS
             unread = 1
         first = model.times.predict(None, 0, max(1, unread)) - seconds
-        chance = 1.0 if self._idle_tokens >= RETRY_TOKENS else model.chance.mean
+        chance = 1.0 if self._idle_tokens >= RETRY_TOKENS else model.chances.overall.mean
         return Outlook(chance, MOST_GUESSES, seconds, first, setup)
 
-    def propose(self, most: int, guesser: Guesser, worth: Worth) -> Proposal | None:
+    def propose(self, most: int, context: DraftContext) -> Proposal | None:
         """Return guesses that the small model is confident of."""
         started = time.perf_counter()
         self._idle_tokens = 0
+        self._guesses = ConfidentGuesses(self._model.chances)
         logits = self._read()
         if logits is None:
             return None
-        model = self._model
-        chances: list[float] = []
-        while True:
-            token = guesser(logits)
-            tenth = _tenth(logits, token)
-            if tenth < 10 * LEAST_CONFIDENCE:
-                self._stopped = True
-                break
-            self._guessed.append((token, tenth))
-            chances.append(model.by_confidence[tenth].mean)
-            if len(chances) == min(most, MOST_GUESSES) or not worth(chances):
-                break
-            logits = model.step(self._held, self._cached + len(self._fed), [token])
-            self._fed.append(token)
-        tokens = [token for token, _ in self._guessed]
-        return Proposal(self.name, tokens, chances, time.perf_counter() - started)
+        guesses = self._guesses
+
+        def step(token: int) -> NDArray[np.float32]:
+            return self._model.step(self._held, self._cached + guesses.fed, [token])
+
+        guesses.make(logits, min(most, MOST_GUESSES), context, step)
+        seconds = time.perf_counter() - started
+        return Proposal(self.name, list(guesses.tokens), list(guesses.claimed), seconds)
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Learn from the last guesses, keep their KV as far as they were right, append."""
-        self._learn(tokens)
-        for guess, token in zip(self._fed, tokens, strict=False):
-            if guess != token:
-                break
-            self._cached += 1
-        self._fed = []
+        self._cached += self._guesses.learn(tokens)
+        self._guesses = ConfidentGuesses(self._model.chances)
         self._text += tokens
         self._idle_tokens += len(tokens)
 
@@ -180,7 +163,6 @@ class ModelDrafter:
 
     def _read(self) -> NDArray[np.float32] | None:
         """Read what was committed since; return the last logits (V,), or None if more is left."""
-        self._guessed, self._fed, self._stopped = [], [], False
         start = self._next_start()
         if start != self._start:
             self._start, self._cached = start, 0
@@ -200,22 +182,3 @@ class ModelDrafter:
             except CapacityError:  # as many sequences guess as there is room for
                 return False
         return True
-
-    def _learn(self, tokens: Sequence[int]) -> None:
-        guessed, self._guessed = self._guessed, []
-        for (guess, tenth), token in zip(guessed, tokens, strict=False):
-            right = guess == token
-            self._model.by_confidence[tenth].learn(right=right)
-            self._model.chance.learn(right=right)
-            if not right:
-                return
-        if self._stopped:
-            self._model.chance.learn(right=False)
-            self._stopped = False
-
-
-def _tenth(logits: NDArray[np.float32], token: int) -> int:
-    """Return the tenth, 0 to 9, that the probability of `token` under logits (V,) falls into."""
-    with np.errstate(over="ignore"):  # an unlikely token that a bias made likely
-        share = 1 / float(np.exp(logits - logits[token]).sum())
-    return min(int(10 * share), 9)

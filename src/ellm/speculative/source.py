@@ -9,6 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ellm.kv.block_pool import BlockIds
+
 Guesser = Callable[[NDArray[np.float32]], int]
 """Returns the token that the answer's own sampler would take for logits (V,), and moves on."""
 
@@ -64,6 +66,23 @@ class Outlook:
     setup_seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class DraftContext:
+    """What a source may use while it guesses.
+
+    Attributes:
+        guesser: How the answer samples.
+        blocks: KV blocks of the sequence, with room for the guesses.
+        start: Position of its last committed token, which is in no KV block yet.
+        worth: Whether another guess pays.
+    """
+
+    guesser: Guesser
+    blocks: BlockIds
+    start: int
+    worth: Worth = lambda _chances: True
+
+
 class Drafter(Protocol):
     """Guesses for one sequence. It learns of committed tokens only (law 4)."""
 
@@ -75,7 +94,7 @@ class Drafter(Protocol):
     def outlook(self) -> Outlook | None:
         """What guessing is expected to bring and cost; None where it costs next to nothing."""
 
-    def propose(self, most: int, guesser: Guesser, worth: Worth) -> Proposal | None:
+    def propose(self, most: int, context: DraftContext) -> Proposal | None:
         """Return up to `most` guesses, at least 1, or None.
 
         Raises:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ellm.speculative.acceptance import Chance
-from ellm.speculative.source import Guesser, Outlook, Proposal, Worth
+from ellm.speculative.source import DraftContext, Outlook, Proposal
 
 # A match by its length: how often the first guess is right, and each one after it.
 # Source: shared/research/proto_draft.md, section 1, over seven kinds of answers.
@@ -80,9 +80,9 @@ class SuffixDrafter:
         """None: copying costs nothing."""
         return None
 
-    def propose(self, most: int, guesser: Guesser, worth: Worth) -> Proposal | None:
+    def propose(self, most: int, context: DraftContext) -> Proposal | None:
         """Return the tokens that followed the longest match."""
-        del guesser, worth
+        del context
         length, source = self._index.match()
         if length:
             key = max(step for step in _LENGTHS if step <= length)

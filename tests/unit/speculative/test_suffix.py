@@ -14,7 +14,7 @@ def drafter_of(text, chances=None):
 
 
 def copy(drafter, most=4):
-    found = drafter.propose(most, None, None)
+    found = drafter.propose(most, None)
     return None if found is None else found.tokens
 
 
@@ -40,7 +40,7 @@ def test_a_copy_that_runs_into_the_end_repeats():
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(1, 16))
 def test_every_copy_has_a_chance_per_token(text, most):
-    found = drafter_of(text).propose(most, None, None)
+    found = drafter_of(text).propose(most, None)
     if found is not None:
         assert len(found.tokens) == len(found.chances) == most
         assert all(0 < chance < 1 for chance in found.chances)
@@ -50,7 +50,7 @@ def test_every_copy_has_a_chance_per_token(text, most):
 def test_long_matches_have_the_better_chances():
     def first_chance(length):
         text = list(range(100, 100 + length))
-        return drafter_of([*text, 1, *text]).propose(1, None, None).chances[0]
+        return drafter_of([*text, 1, *text]).propose(1, None).chances[0]
 
     assert first_chance(2) < first_chance(3) < first_chance(4) < first_chance(20)
 
@@ -60,13 +60,13 @@ def test_chances_are_learnt_from_copies_that_were_not_checked_too():
     before = chances.of(3, 0).mean
     for _ in range(10):
         drafter = drafter_of([1, 2, 3, 4, 5, 6, 9, 1, 2, 3], chances)
-        drafter.propose(4, None, None)
+        drafter.propose(4, None)
         drafter.commit([70])
     assert chances.of(3, 0).mean < before
     assert chances.of(3, 1).mean == SuffixChances().of(3, 1).mean
     for _ in range(10):
         drafter = drafter_of([1, 2, 3, 4, 5, 6, 9, 1, 2, 3], chances)
-        drafter.propose(4, None, None)
+        drafter.propose(4, None)
         drafter.commit([4, 5, 70])
     assert chances.of(3, 0).mean > 0.5
     assert chances.of(3, 1).mean != SuffixChances().of(3, 1).mean
