@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -29,6 +30,9 @@ std::vector<float> to_floats(const std::optional<Vector<float>>& values) {
   if (!values) return {};
   return std::vector<float>(values->data(), values->data() + values->size());
 }
+
+using PyRuns = std::vector<std::tuple<Vector<int32_t>, int32_t, int32_t, std::optional<PyChoice>>>;
+using PyTaps = std::vector<std::tuple<size_t, int, WritableRows>>;
 
 // layers, KV heads, head_dim, type name
 using PyKvShape = std::tuple<int, int, int, std::string>;
@@ -127,10 +131,33 @@ class PyExecutor {
 
   void finish() { executor_.finish(); }
 
-  // rows: (blocks, start, count, choice) per sequence. One step at a time; a second caller waits.
-  void step(const Vector<int32_t>& tokens,
-            const std::vector<std::tuple<Vector<int32_t>, int32_t, int32_t, std::optional<PyChoice>>>& rows,
-            const Vector<int32_t>& logits_rows, WritableRows logits) {
+  // A step that leaves at op `ops`: `map` of what slot `x` holds there, then the head.
+  void add_exit(size_t ops, int x, const Weight& map, const Vector<float>& norm_weight, float epsilon,
+                const Weight& head) {
+    require_size("columns of the map", static_cast<size_t>(map.cols), static_cast<size_t>(width(x)));
+    require_size("rows of the map", static_cast<size_t>(map.rows), static_cast<size_t>(head.cols));
+    require_size("rows of the head", static_cast<size_t>(head.rows),
+                 static_cast<size_t>(executor_.config().vocab_size));
+    if (weight_format(map.format).integer_codes)
+      throw Error(ErrorKind::kConfig, "format of the map", "", std::nullopt, map.format, "one of floats");
+    std::unique_lock lock(mutex_, std::defer_lock);
+    {
+      // The step that has the lock may wait for the GIL.
+      const nb::gil_scoped_release released;
+      lock.lock();
+    }
+    if (!exit_slot_) exit_slot_ = executor_.add_slot(head.cols);
+    std::vector<std::unique_ptr<Op>> own;
+    own.push_back(make_linear(x, {view(map)}, *exit_slot_));
+    own.push_back(make_head(*exit_slot_, norm(norm_weight, head.cols), epsilon, view(head)));
+    executor_.add_exit(ops, std::move(own));
+    exit_images_.insert_or_assign(ops, std::pair(map.image, head.image));
+  }
+
+  // rows: (blocks, start, count, choice) per sequence; exit: the op to leave at, if not after the last; taps:
+  // (op, slot, where its rows go). One step at a time; a second caller waits.
+  void step(const Vector<int32_t>& tokens, const PyRuns& rows, const Vector<int32_t>& logits_rows,
+            WritableRows logits, std::optional<size_t> exit, const PyTaps& taps) {
     require_size("rows of logits", logits.shape(0), logits_rows.size());
     require_size("width of logits", logits.shape(1), static_cast<size_t>(executor_.config().vocab_size));
     std::vector<RowRun> runs;
@@ -144,13 +171,24 @@ class PyExecutor {
       if (choice) choices.set(*choice, executor_.config().kv, num_heads_, &runs.back());
       first += count;
     }
-    const Step step = {tokens.data(),      static_cast<int32_t>(tokens.size()),      &runs,
-                       logits_rows.data(), static_cast<int32_t>(logits_rows.size()), logits.data()};
+    std::vector<Tap> taken;
+    for (const auto& [op, slot, out] : taps) {
+      require_size("rows of a tap", out.shape(0), tokens.size());
+      require_size("width of a tap", out.shape(1), static_cast<size_t>(width(slot)));
+      taken.push_back({op, slot, out.data()});
+    }
+    const Step step = {tokens.data(),
+                       static_cast<int32_t>(tokens.size()),
+                       &runs,
+                       logits_rows.data(),
+                       static_cast<int32_t>(logits_rows.size()),
+                       logits.data(),
+                       &taken};
     std::unique_lock lock(mutex_, std::defer_lock);
     {
       const nb::gil_scoped_release released;
       lock.lock();
-      executor_.start(step);
+      executor_.start(step, exit);
     }
     wait();
     executor_.finish_step();
@@ -193,8 +231,8 @@ class PyExecutor {
     return std::vector<float>(weight.data(), weight.data() + weight.size());
   }
 
-  // A matrix reading slot `x` or writing slot `out`.
-  Matrix matrix(const Weight& weight, std::optional<int> x, std::optional<int> out) {
+  // The matrix of a weight, which must live as long.
+  Matrix view(const Weight& weight) const {
     const WeightFormat& format = weight_format(weight.format);
     Matrix result = {&format,
                      &linear_for(format, executor_.config().isa),
@@ -207,12 +245,18 @@ class PyExecutor {
                  static_cast<size_t>(result.num_tiles() * result.tile_bytes));
     if (!weight.bias.empty())
       require_size("size of the bias", weight.bias.size(), static_cast<size_t>(weight.rows));
+    return result;
+  }
+
+  // A matrix reading slot `x` or writing slot `out`.
+  Matrix matrix(const Weight& weight, std::optional<int> x, std::optional<int> out) {
+    Matrix result = view(weight);
     if (x)
       require_size("columns of the matrix", static_cast<size_t>(weight.cols), static_cast<size_t>(width(*x)));
     if (out)
       require_size("columns of the matrix", static_cast<size_t>(weight.cols),
                    static_cast<size_t>(width(*out)));
-    if (x && format.integer_codes) executor_.require_quantized(*x);
+    if (x && result.format->integer_codes) executor_.require_quantized(*x);
     images_.push_back(weight.image);
     return result;
   }
@@ -241,6 +285,8 @@ class PyExecutor {
   int num_heads_ = 0;  // of every attention
   std::vector<std::shared_ptr<const RopeTable>> rope_tables_;
   std::vector<Vector<uint8_t>> images_;
+  std::optional<int> exit_slot_;
+  std::map<size_t, std::pair<Vector<uint8_t>, Vector<uint8_t>>> exit_images_;
   std::mutex mutex_;
 };
 
@@ -274,7 +320,9 @@ void bind_executor(nb::module_& m) {
            nb::arg("num_heads"), nb::arg("scale"), nb::arg("window").none(), nb::arg("out"))
       .def("add_head", &PyExecutor::add_head)
       .def("finish", &PyExecutor::finish)
-      .def("step", &PyExecutor::step)
+      .def("add_exit", &PyExecutor::add_exit)
+      .def("step", &PyExecutor::step, nb::arg("tokens"), nb::arg("rows"), nb::arg("logits_rows"),
+           nb::arg("logits"), nb::arg("exit").none() = nb::none(), nb::arg("taps") = PyTaps())
       .def("abort", &PyExecutor::abort)
       .def("forget", &PyExecutor::forget)
       .def("read_block", &PyExecutor::read_block)

@@ -46,6 +46,13 @@ struct SlotMemory {
   uint8_t* quantized_row(int64_t t) const { return quantized + t * QuantizedRows::bytes_per_row(width); }
 };
 
+// Where the rows of a slot go, as they are before op `op` of the program.
+struct Tap {
+  size_t op;
+  int slot;
+  float* out;  // (T, width)
+};
+
 struct Step {
   const int32_t* tokens;
   int32_t rows;
@@ -53,6 +60,7 @@ struct Step {
   const int32_t* logits_rows;
   int32_t num_logits;
   float* logits;  // (num_logits, V)
+  const std::vector<Tap>* taps = nullptr;
 };
 
 // Shared by all ops of an executor; the arena is laid out once, for the largest step.

@@ -18,6 +18,9 @@ DEFAULT_MAX_KL = 0.002
 MOST_MAX_KL = 10.0
 # Held beside the mean, which single lost tokens hardly move.
 MAX_P99_KL = 0.3
+# Of the probe of exits: tokens that are read at once, from nothing before them, and its context.
+PIECE_TOKENS = 512
+PROBE_CONTEXT_TOKENS = 1600
 # Shares of the attention that are tried, ascending.
 MASSES = (0.80, 0.85, 0.90, 0.93, 0.95, 0.97, 0.98, 0.99)
 

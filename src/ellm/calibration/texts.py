@@ -40,8 +40,7 @@ def calibration_texts(
     held_out = _present(needles(tokenizer, plan.length_tokens, plan.tail_tokens, variant=1))
     notes: list[str] = []
     for text in texts:
-        halves = [_cut(tokenizer, text.name, half, plan)[0] for half in _halves(text.content)]
-        first, second = halves
+        first, second = (_cut(tokenizer, text.name, half, plan)[0] for half in halves(text.content))
         if first is not None and second is not None:
             learning.append(first)
             held_out.append(second)
@@ -59,7 +58,7 @@ def _present(passage: Passage | None) -> list[Passage]:
     return [] if passage is None else [passage]
 
 
-def _halves(content: str) -> tuple[str, str]:
+def halves(content: str) -> tuple[str, str]:
     """Return both halves of a text, the second from the beginning of a line."""
     middle = len(content) // 2
     return content[:middle], content[content.find("\n", middle) + 1 or middle :]

@@ -18,6 +18,8 @@ from ellm.calibration.plan import (
     MAX_LENGTH_TOKENS,
     MAX_TAIL_TOKENS,
     MOST_MAX_KL,
+    PIECE_TOKENS,
+    PROBE_CONTEXT_TOKENS,
     CalibrationPlan,
 )
 from ellm.cli import checks
@@ -72,6 +74,14 @@ class CalibrateOptions:
         ),
     ] = field(default_factory=list)
     threads: ThreadsOption = None
+    shallow: Annotated[
+        bool,
+        typer.Option(
+            "--shallow",
+            help="Instead, find out in about a minute whether drafts from the model's own first "
+            "layers pay (`--speculation shallow`).",
+        ),
+    ] = False
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start anew where an earlier run was stopped.")
     ] = False
@@ -95,6 +105,7 @@ class CalibrateOptions:
         running = ("max_kl", "length", "tail", "text", "threads", "fresh")
         self._refuse_idle("--show", self.show, running)
         self._refuse_idle("--forget", self.forget, (*running, "json"))
+        self._refuse_idle("--shallow", self.shallow, ("max_kl", "length", "tail", "fresh"))
 
     @property
     def json_path(self) -> Path | None:
@@ -132,6 +143,20 @@ class CalibrateOptions:
     def engine_config(self, plan: CalibrationPlan) -> EngineConfig:
         """Return how to load a model for a plan: with int8 KV, which alone can be read in part."""
         return EngineConfig(threads=self.threads, context_tokens=plan.context_tokens)
+
+    def probe_config(self, context_length: int) -> EngineConfig:
+        """Return how to load a model of this context in tokens for `--shallow`.
+
+        Raises:
+            ConfigError: The context has no room for a piece of text.
+        """
+        if context_length < PIECE_TOKENS:
+            raise ConfigError(
+                f"this model's context of {format_count(context_length)} tokens is too short to "
+                f"fit an exit: {format_count(PIECE_TOKENS)} are needed"
+            )
+        context_tokens = min(PROBE_CONTEXT_TOKENS, context_length)
+        return EngineConfig(threads=self.threads, context_tokens=context_tokens)
 
     def _refuse_idle(self, switch: str, on: bool, names: tuple[str, ...]) -> None:
         """Refuse options that have no effect beside a switch."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ellm import native
 from ellm.program.executor import BLOCK_TOKENS
+from ellm.program.exits import EXIT_FORMAT
 from ellm.program.ops import Attention, GatedLinear, Head, Linear, LinearAdd, Program
 from ellm.program.weights import ImageLayout, WeightSource
 
@@ -30,16 +31,18 @@ class MemoryPlan:
         weights_bytes: The repacked image.
         arena_bytes: Slots, scratch and rotation tables.
         kv_bytes: All KV blocks.
+        exits_bytes: Exits from shallow layers.
     """
 
     weights_bytes: int
     arena_bytes: int
     kv_bytes: int
+    exits_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
         """Everything together."""
-        return self.weights_bytes + self.arena_bytes + self.kv_bytes
+        return self.weights_bytes + self.arena_bytes + self.kv_bytes + self.exits_bytes
 
 
 def memory_plan(
@@ -51,8 +54,9 @@ def memory_plan(
     max_rows: int,
     kv_type: str,
     max_tokens: int | None = None,
+    num_exits: int = 0,
 ) -> MemoryPlan:
-    """Return the bytes `load_native` will take with the same arguments.
+    """Return the bytes `load_native` will take with the same arguments, and exits added to it.
 
     Raises:
         UnsupportedError: A matrix has a shape that its format cannot hold.
@@ -68,6 +72,7 @@ def memory_plan(
         weights_bytes=ImageLayout.plan(program, source).total_bytes,
         arena_bytes=arena_bytes(source, program, threads, positions, max_rows, kv_type) + tables,
         kv_bytes=native.kv_block_bytes(kv) * num_blocks + open_bytes,
+        exits_bytes=exits_bytes(program, max_rows=max_rows, num_exits=num_exits),
     )
 
 
@@ -81,6 +86,15 @@ def max_positions(num_blocks: int, max_tokens: int | None) -> int:
     """Return the positions that tables and scratch are made for, a multiple of 64."""
     blocks = num_blocks if max_tokens is None else min(num_blocks, -(-max_tokens // BLOCK_TOKENS))
     return blocks * BLOCK_TOKENS
+
+
+def exits_bytes(program: Program, *, max_rows: int, num_exits: int) -> int:
+    """Return the bytes of exits: a map each, and the slot they share; scratch is the program's."""
+    if not num_exits:
+        return 0
+    size = program.hidden_size
+    slot = -(-max_rows * size * 4 // 64) * 64
+    return slot + num_exits * native.image_bytes(EXIT_FORMAT, size, size)
 
 
 def arena_bytes(

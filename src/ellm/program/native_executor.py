@@ -13,6 +13,7 @@ from ellm.errors import UnsupportedError
 from ellm.program.executor import (
     BLOCK_TOKENS,
     Estimate,
+    Floats,
     Logits,
     Observation,
     RowChoices,
@@ -20,6 +21,7 @@ from ellm.program.executor import (
     Tokens,
     check_step,
 )
+from ellm.program.exits import EXIT_FORMAT, check_added, check_boundary, check_exit, stored_map
 from ellm.program.memory import max_positions, quantized_slots
 from ellm.program.ops import (
     Attention,
@@ -38,6 +40,7 @@ from ellm.program.ops import (
 from ellm.program.weights import Progress, Weights, WeightSource, load_weights
 
 _NO_LIMIT = 2**31 - 1
+_NO_ROWS = np.empty(0, dtype=np.int32)
 
 
 class NativeExecutor:
@@ -51,6 +54,8 @@ class NativeExecutor:
         kv_bytes: Bytes of all KV blocks; taken from the system as they are used.
         block_bytes: Bytes of one KV block.
         arena_bytes: Bytes of slots and scratch.
+        num_layers: L.
+        hidden_size: E.
     """
 
     def __init__(
@@ -92,6 +97,11 @@ class NativeExecutor:
         self.threads = len(cpus)
         self.weights_bytes = weights.image_bytes
         self._weights = weights
+        self._program = program
+        self._cpus = list(cpus)
+        self._exits: dict[int, int] = {}  # bytes of the map, by layer
+        self.num_layers = program.num_layers
+        self.hidden_size = program.hidden_size
         self.block_bytes = native.kv_block_bytes(_kv_shape(program, kv_type))
         self._native = native.executor(
             isa=self.isa,
@@ -104,8 +114,6 @@ class NativeExecutor:
             slot_widths=[slot.width for slot in program.slots],
         )
         self._read_bytes = 0
-        self._head_dim = program.head_dim
-        self._kv_streams = program.num_layers * program.num_kv_heads
         self._record(program)
         self._native.finish()
         self.kv_bytes: int = self._native.kv_bytes
@@ -115,13 +123,60 @@ class NativeExecutor:
     def step(self, tokens: Tokens, rows: Sequence[SequenceRows], logits_rows: Tokens) -> Logits:
         """Run every op over the rows; see `Executor.step`."""
         check_step(self, tokens, rows, logits_rows)
-        logits = np.empty((logits_rows.size, self.vocab_size), dtype=np.float32)
-        runs = [
-            (np.ascontiguousarray(run.blocks), run.start, run.count, _native_choices(run.choices))
-            for run in rows
-        ]
-        self._native.step(tokens, runs, logits_rows, logits)
+        logits = self._empty_logits(logits_rows.size)
+        self._native.step(tokens, _native_rows(rows), logits_rows, logits)
         return logits
+
+    def add_exit(self, layer: int, weight: Floats, bias: Floats) -> None:
+        """Let steps leave after `layer` layers; see `ExitExecutor.add_exit`."""
+        check_exit(self._program, layer, weight, bias)
+        size, head = self.hidden_size, self._program.head
+        image = np.empty(native.image_bytes(EXIT_FORMAT, size, size), dtype=np.uint8)
+        source = stored_map(weight).reshape(-1).view(np.uint8)
+        native.repack(EXIT_FORMAT, size, size, source, image, self._cpus)
+        self._native.add_exit(
+            self._program.ops_before(layer),
+            head.x.index,
+            native.weight(EXIT_FORMAT, size, size, image, bias),
+            self._weights.vector(head.norm_weight),
+            head.epsilon,
+            self._matrix(LinearPart(head.weight), read=False),
+        )
+        self._exits[layer] = image.size
+
+    @property
+    def exits_bytes(self) -> int:
+        """Bytes of the exits that were added."""
+        slot_bytes: int = self._native.arena_bytes - self.arena_bytes
+        return slot_bytes + sum(self._exits.values())
+
+    def step_exit(
+        self, layer: int, tokens: Tokens, rows: Sequence[SequenceRows], logits_rows: Tokens
+    ) -> Logits:
+        """Run the first layers and an exit; see `ExitExecutor.step_exit`."""
+        check_step(self, tokens, rows, logits_rows)
+        check_added(layer, self._exits)
+        logits = self._empty_logits(logits_rows.size)
+        leave = self._program.ops_before(layer)
+        self._native.step(tokens, _native_rows(rows), logits_rows, logits, leave)
+        return logits
+
+    def step_hidden(
+        self, tokens: Tokens, rows: Sequence[SequenceRows], layers: Sequence[int]
+    ) -> Floats:
+        """Run a step and return residual rows; see `ExitExecutor.step_hidden`."""
+        check_step(self, tokens, rows, _NO_ROWS)
+        hidden = np.empty((len(layers), tokens.size, self.hidden_size), dtype=np.float32)
+        taps = []
+        for layer, out in zip(layers, hidden, strict=True):
+            check_boundary(self._program, layer)
+            taps.append((self._program.ops_before(layer), self._program.head.x.index, out))
+        none = self._empty_logits(0)
+        self._native.step(tokens, _native_rows(rows), _NO_ROWS, none, None, taps)
+        return hidden
+
+    def _empty_logits(self, rows: int) -> Logits:
+        return np.empty((rows, self.vocab_size), dtype=np.float32)
 
     def abort(self) -> None:
         """End the running step before its next op, from any thread."""
@@ -164,8 +219,9 @@ class NativeExecutor:
             blocks_total: Blocks before the rows' own, over rows, layers and KV heads.
             blocks_read: Those of them that were read.
         """
-        whole = self.block_bytes // self._kv_streams
-        dim = -(-self._head_dim // 16) * 16
+        program = self._program
+        whole = self.block_bytes // (program.num_layers * program.num_kv_heads)
+        dim = -(-program.head_dim // 16) * 16
         # native/kernels/attention/int8_layout.h. Of the upper bits a scan reads what the queries
         # ask for: two thirds on Qwen2.5-Coder-1.5B.
         estimated = {
@@ -259,6 +315,14 @@ def load_native(
         max_tokens=max_tokens,
         kv_type=kv_type,
     )
+
+
+def _native_rows(rows: Sequence[SequenceRows]) -> list[tuple[Any, ...]]:
+    """Return what a native step takes."""
+    return [
+        (np.ascontiguousarray(run.blocks), run.start, run.count, _native_choices(run.choices))
+        for run in rows
+    ]
 
 
 def _native_choices(choices: RowChoices | None) -> tuple[Any, ...] | None:

@@ -20,6 +20,7 @@ from ellm.program.executor import (
     Tokens,
     check_step,
 )
+from ellm.program.exits import check_added, check_boundary, check_exit, stored_map
 from ellm.program.numpy_math import Floats
 from ellm.program.ops import (
     Attention,
@@ -93,6 +94,7 @@ class NumpyExecutor:
         self._keys: Floats = np.zeros(shape, np.float32)
         self._values: Floats = np.zeros(shape, np.float32)
         self._abort = threading.Event()
+        self._exits: dict[int, tuple[Floats, Floats]] = {}
 
     @property
     def max_rows(self) -> int:
@@ -111,9 +113,56 @@ class NumpyExecutor:
 
     def step(self, tokens: Tokens, rows: Sequence[SequenceRows], logits_rows: Tokens) -> Logits:
         """Run every op over the rows; see `Executor.step`."""
+        step = self._new_step(tokens, rows, logits_rows)
+        self._run_ops(0, len(self._program.ops), step)
+        return step.logits
+
+    @property
+    def num_layers(self) -> int:
+        """L, the number of layers."""
+        return self._program.num_layers
+
+    @property
+    def hidden_size(self) -> int:
+        """E, the width of the residual rows."""
+        return self._program.hidden_size
+
+    def add_exit(self, layer: int, weight: Floats, bias: Floats) -> None:
+        """Let steps leave after `layer` layers; see `ExitExecutor.add_exit`."""
+        check_exit(self._program, layer, weight, bias)
+        self._exits[layer] = (stored_map(weight).astype(np.float32), bias.copy())
+
+    def step_exit(
+        self, layer: int, tokens: Tokens, rows: Sequence[SequenceRows], logits_rows: Tokens
+    ) -> Logits:
+        """Run the first layers and an exit; see `ExitExecutor.step_exit`."""
+        step = self._new_step(tokens, rows, logits_rows)
+        check_added(layer, self._exits)
+        self._run_ops(0, self._program.ops_before(layer), step)
+        weight, bias = self._exits[layer]
+        step[self._program.head.x] = numpy_math.linear(step[self._program.head.x], weight, bias)
+        self._run_ops(len(self._program.ops) - 1, len(self._program.ops), step)
+        return step.logits
+
+    def step_hidden(
+        self, tokens: Tokens, rows: Sequence[SequenceRows], layers: Sequence[int]
+    ) -> Floats:
+        """Run a step and return residual rows; see `ExitExecutor.step_hidden`."""
+        for layer in layers:
+            check_boundary(self._program, layer)
+        step = self._new_step(tokens, rows, np.empty(0, np.int32))
+        hidden = np.empty((len(layers), tokens.size, self.hidden_size), np.float32)
+        done = 0
+        for layer in range(self.num_layers + 1):
+            self._run_ops(done, self._program.ops_before(layer), step)
+            done = self._program.ops_before(layer)
+            hidden[[seen == layer for seen in layers]] = step[self._program.head.x]
+        return hidden
+
+    def _new_step(self, tokens: Tokens, rows: Sequence[SequenceRows], logits_rows: Tokens) -> _Step:
         check_step(self, tokens, rows, logits_rows)
         self._abort.clear()
-        step = _Step(
+        return _Step(
             tokens,
             rows,
             np.concatenate([np.arange(s.start, s.start + s.count) for s in rows]),
@@ -121,11 +170,12 @@ class NumpyExecutor:
             [np.empty((tokens.size, s.width), np.float32) for s in self._program.slots],
             np.empty((0, self.vocab_size), np.float32),
         )
-        for op in self._program.ops:
+
+    def _run_ops(self, begin: int, end: int, step: _Step) -> None:
+        for op in self._program.ops[begin:end]:
             if self._abort.is_set():
                 raise AbortedError("the step was aborted between ops")
             self._run(op, step)
-        return step.logits
 
     def abort(self) -> None:
         """End the running step before its next op."""

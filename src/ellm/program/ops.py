@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from ellm.errors import NativeError
+
 
 class Activation(Enum):
     """The non-linearity of a gated feed-forward layer."""
@@ -186,3 +188,22 @@ class Program:
     num_layers: int
     num_kv_heads: int
     head_dim: int
+
+    @property
+    def head(self) -> Head:
+        """The last op."""
+        head = self.ops[-1]
+        if not isinstance(head, Head):
+            raise NativeError(f"a program ends with {type(head).__name__}, expected Head")
+        return head
+
+    @property
+    def hidden_size(self) -> int:
+        """E, the width of the residual rows that the head reads."""
+        return self.head.x.width
+
+    def ops_before(self, layer: int) -> int:
+        """Return how many ops run before layer `layer`, or before the head for L."""
+        if layer == self.num_layers:
+            return len(self.ops) - 1
+        return self.layer_starts[layer]

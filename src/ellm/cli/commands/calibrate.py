@@ -19,6 +19,7 @@ from ellm.cli.calibrate_report import (
     calibration_table,
     calibration_values,
 )
+from ellm.cli.calibrate_shallow import calibrate_shallow
 from ellm.cli.console import Console
 from ellm.cli.interrupt import stream_interruptibly
 from ellm.cli.json_file import STANDARD_OUTPUT, require_writable, write_json
@@ -39,13 +40,16 @@ def calibrate(context: typer.Context, *, options: CalibrateOptions) -> None:
 
     Takes minutes; after Ctrl-C it goes on where it stopped. What it finds is kept in the cache and
     used from then on wherever the model is loaded. The figures are those of texts that it has not
-    learnt from. docs/calibration.md says how to read them.
+    learnt from. docs/calibration.md says how to read them, and those of --shallow.
     """
     console = Console(quiet=options.quiet, as_json=options.json == STANDARD_OUTPUT)
     # Whatever can be refused is refused before the minutes that it takes.
     if options.json_path is not None:
         require_writable(options.json_path)
     target = find_target(console, options)
+    if options.shallow:
+        calibrate_shallow(context.obj, console, options, target)
+        return
     if options.forget:
         _forget(console, target)
         return
