@@ -11,7 +11,9 @@ from ellm.engine.chains import Chains
 from ellm.models import ARCHITECTURES
 from ellm.native import SuffixIndex
 from ellm.program.executor import BLOCK_TOKENS
+from ellm.speculative.confidence import ConfidenceChances
 from ellm.speculative.draft_model import DraftModel
+from ellm.speculative.shallow import ShallowModel
 from ellm.speculative.suffix import SuffixChances, SuffixDrafter
 from tests.support.byte_tokenizer import VOCAB_SIZE, byte_tokenizer
 from tests.support.drafters import FlatTimes, OracleDrafter, RandomDrafter, timeless
@@ -35,6 +37,14 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ELLM_CACHE", str(tmp_path))
 
 
+class SureChances(ConfidenceChances):
+    """A tiny random model is never confident: its guesses are taken all the same."""
+
+    def __init__(self):
+        super().__init__(0.9)
+        self.least_confidence = 0.0
+
+
 def answer_and_blocks(llm, prompt, params):
     """Return the finished sequence and its full KV blocks as they are stored."""
     opened = llm._open
@@ -56,20 +66,28 @@ def essence(sequence):
     return answer.tokens, answer.logprobs, answer.finish_reason, sequence.choices.totals
 
 
-def sources(kind, executor_of, expected, log):
+def sources(kind, executor, executor_of, expected):
     """Return chains of one kind of source; `expected` is the plain answer."""
     if kind == "random":
-        return Chains([lambda: RandomDrafter(VOCAB_SIZE, log)], most=16)
+        return Chains([lambda: RandomDrafter(VOCAB_SIZE)], most=16)
     if kind == "oracle":
 
         def follow(told, count):
             place = len(told) - len(PROMPT)
             return expected[place : place + count]
 
-        return Chains([lambda: OracleDrafter(VOCAB_SIZE, follow, log)], most=16)
+        return Chains([lambda: OracleDrafter(VOCAB_SIZE, follow)], most=16)
     if kind == "suffix":
         chances = SuffixChances()
         return Chains([lambda: SuffixDrafter(SuffixIndex(), chances)], most=5)
+    if kind == "shallow":
+        # After all layers, mapping nothing: every guess is right, and every row is written early.
+        size, layer = executor.hidden_size, executor.num_layers
+        executor.add_exit(layer, np.eye(size, dtype=np.float32), np.zeros(size, np.float32))
+        shallow = ShallowModel(executor, layer=layer, acceptance=0.9, seconds=1e-6)
+        shallow.times = FlatTimes(1e-6)
+        shallow.chances = SureChances()
+        return Chains([shallow.open], most=4)
     draft = DraftModel(executor_of(), vocab_size=VOCAB_SIZE, window_tokens=128)
     draft.times = FlatTimes(1e-6)
     return Chains([draft.open], most=4, draft_model=draft)
@@ -87,26 +105,33 @@ def test_answer_and_kv_are_those_of_one_row_per_step(architecture, mode, tempera
     def executor_of(threads=1):
         return native_executor(model, kv_type="int8", threads=threads)
 
-    def engine(threads, chains=None):
+    def engine(executor, chains=None):
         return LLM.from_parts(
-            executor_of(threads),
+            executor,
             byte_tokenizer(),
             model.config,
             attention=MODES[mode],
             chains=chains,
         )
 
-    plain, blocks = answer_and_blocks(engine(1), PROMPT, params)
-    for threads, kind in ((1, "oracle"), (2, "random"), (2, "oracle"), (1, "suffix"), (2, "draft")):
-        log = []
-        chains = timeless(sources(kind, executor_of, plain.answer.tokens, log))
-        chained, chained_blocks = answer_and_blocks(engine(threads, chains), PROMPT, params)
+    plain, blocks = answer_and_blocks(engine(executor_of()), PROMPT, params)
+    for threads, kind in (
+        (1, "oracle"),
+        (2, "random"),
+        (2, "oracle"),
+        (1, "suffix"),
+        (2, "draft"),
+        (1, "shallow"),
+    ):
+        executor = executor_of(threads)
+        chains = timeless(sources(kind, executor, executor_of, plain.answer.tokens))
+        chained, chained_blocks = answer_and_blocks(engine(executor, chains), PROMPT, params)
         assert essence(chained) == essence(plain), kind
         assert len(blocks) == len(chained_blocks) > 18
         for ours, theirs in zip(blocks, chained_blocks, strict=True):
             np.testing.assert_array_equal(ours, theirs)
         assert chained.chains.log.steps <= len(plain.answer.tokens) - 1
-        if kind == "oracle":
+        if kind in ("oracle", "shallow") and not temperature:
             assert chained.chains.log.steps < 60
 
 
@@ -114,14 +139,15 @@ def test_answer_and_kv_are_those_of_one_row_per_step(architecture, mode, tempera
 def test_other_kv_types_too(kv_type):
     model = tiny_model("qwen2", vocab_size=VOCAB_SIZE, context_length=4096)
 
-    def engine(chains=None):
-        executor = native_executor(model, kv_type=kv_type)
+    def engine(executor, chains=None):
         return LLM.from_parts(executor, byte_tokenizer(), model.config, chains=chains)
 
-    plain, blocks = answer_and_blocks(engine(), PROMPT, PARAMS)
-    for kind in ("oracle", "random"):
-        chains = timeless(sources(kind, None, plain.answer.tokens, []))
-        chained, chained_blocks = answer_and_blocks(engine(chains), PROMPT, PARAMS)
+    plain_executor = native_executor(model, kv_type=kv_type)
+    plain, blocks = answer_and_blocks(engine(plain_executor), PROMPT, PARAMS)
+    for kind in ("oracle", "random", "shallow"):
+        executor = native_executor(model, kv_type=kv_type)
+        chains = timeless(sources(kind, executor, None, plain.answer.tokens))
+        chained, chained_blocks = answer_and_blocks(engine(executor, chains), PROMPT, PARAMS)
         assert essence(chained) == essence(plain)
         assert all(map(np.array_equal, blocks, chained_blocks))
 

@@ -12,7 +12,7 @@ from ellm.engine.opening import OpenedModel, open_model
 from ellm.engine.parts import LoadedModel, LoadProgress
 from ellm.engine.pool_size import choose_blocks
 from ellm.engine.reuse import prefix_config
-from ellm.engine.sources import make_chains
+from ellm.engine.sources import find_shallow, make_chains
 from ellm.engine.stats import ModelFacts
 from ellm.hardware.cpus import choose_cpus
 from ellm.hardware.memory import available_memory_bytes
@@ -52,7 +52,11 @@ def load_model(
     available_bytes = available_memory_bytes()
     if draft is not None:
         available_bytes -= draft.memory.total_bytes
-    context_tokens, num_blocks = _sizes(opened, options, len(cpus), available_bytes)
+    shallow = find_shallow(options.speculation, opened)
+    num_exits = 0 if shallow is None else 1
+    context_tokens, num_blocks = _sizes(
+        opened, options, len(cpus), available_bytes, num_exits=num_exits
+    )
     executor = load_native(
         file,
         program,
@@ -73,7 +77,13 @@ def load_model(
         context_tokens,
         facts=_facts(executor, program, load_seconds=seconds),
         profile=_profile_of(opened),
-        chains=make_chains(options.speculation, draft_model, threads=len(cpus)),
+        chains=make_chains(
+            options.speculation,
+            executor,
+            draft_model=draft_model,
+            shallow=shallow,
+            threads=len(cpus),
+        ),
         reuse=prefix_config(
             options.cache,
             model_fingerprint=file.fingerprint,
@@ -84,7 +94,12 @@ def load_model(
 
 
 def _sizes(
-    opened: OpenedModel, options: EngineConfig, threads: int, available_bytes: int
+    opened: OpenedModel,
+    options: EngineConfig,
+    threads: int,
+    available_bytes: int,
+    *,
+    num_exits: int,
 ) -> tuple[int, int]:
     """Return the tokens of a context and the number of KV blocks."""
 
@@ -97,6 +112,7 @@ def _sizes(
             max_rows=options.rows_per_chunk,
             kv_type=options.kv_type,
             max_tokens=max_tokens,
+            num_exits=num_exits,
         )
 
     kv_bytes = kv_block_bytes(opened.program, options.kv_type)

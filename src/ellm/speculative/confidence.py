@@ -24,11 +24,13 @@ class ConfidenceChances:
 
     Attributes:
         overall: Chance of the next guess, before anything is known of it.
+        least_confidence: Less sure guesses are not proposed.
     """
 
     def __init__(self, prior: float) -> None:
         """Start from what is known of others."""
         self.overall = Chance(prior)
+        self.least_confidence = LEAST_CONFIDENCE
         self._by_tenth = [Chance(prior) for prior in _PRIORS]
 
     def of(self, tenth: int) -> Chance:
@@ -68,7 +70,7 @@ class ConfidentGuesses:
         while True:
             token = context.guesser(logits)
             tenth = _tenth(logits, token)
-            if tenth < 10 * LEAST_CONFIDENCE:
+            if tenth < 10 * self.chances.least_confidence:
                 self._stopped = True
                 return
             self.tokens.append(token)

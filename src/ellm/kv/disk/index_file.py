@@ -17,7 +17,6 @@ BUSY_TIMEOUT_SECONDS = 5.0
 
 # "eLLM": tells our file from any other SQLite database.
 _APPLICATION_ID = 0x654C4C4D
-_SIDE_FILES = ("-wal", "-shm", "-journal")
 # Primary result codes of https://www.sqlite.org/rescode.html; IOERR_SHORT_READ is a truncated file.
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR_SHORT_READ)
 
@@ -62,7 +61,7 @@ def open_for_writing(path: Path, fill: Callable[[sqlite3.Connection], None]) -> 
         OSError: Likewise.
     """
     if not os.path.lexists(path):
-        _remove_side_files(path)
+        # SQLite deletes the log of an index that was here before, since this one is empty.
         os.close(open_private(path, os.O_RDWR | os.O_CREAT))
     elif not is_regular(path):
         raise UnusableIndexError("it is no file of its own")
@@ -106,7 +105,6 @@ def set_aside(path: Path) -> None:
     Raises:
         OSError: It cannot be renamed.
     """
-    _remove_side_files(path)
     path.replace(path.with_name(f"{path.name}.unusable"))
 
 
@@ -114,12 +112,6 @@ def is_damage(error: sqlite3.Error) -> bool:
     """Return whether an error means that the file is damaged, not that it cannot be used now."""
     code = getattr(error, "sqlite_errorcode", None)  # none where the file was never opened
     return code is not None and (code in _DAMAGE or code & 0xFF in _DAMAGE)
-
-
-def _remove_side_files(path: Path) -> None:
-    """Remove the log of a file that is gone or goes: it must never meet the next one."""
-    for suffix in _SIDE_FILES:
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _connect(path: Path, how: str) -> sqlite3.Connection:

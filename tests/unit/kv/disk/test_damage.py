@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 from ellm.kv.disk import page_format
-from ellm.kv.disk.page_format import HEADER_BYTES
+from ellm.kv.disk.page_file import PageFile
+from ellm.kv.disk.page_format import HEADER_BYTES, PageHeader, checksum, pack_tokens
 
 from .blocks import (
     BLOCK_BYTES,
+    FINGERPRINT,
     OTHER_FINGERPRINT,
     PAGE_BYTES,
     all_found,
@@ -146,6 +148,8 @@ def test_swapped_pages_are_misses(directory: Path) -> None:
     pages = [data[begin : begin + PAGE_BYTES] for begin in range(0, len(data), PAGE_BYTES)]
     pages[1], pages[4] = pages[4], pages[1]
     path.write_bytes(b"".join(pages))
+    with open_cache(directory, read_only=True) as cache:
+        assert cache.verify().bad == 2
     require_lost(directory, {1, 4})
 
 
@@ -156,6 +160,26 @@ def test_swapped_pages_are_found_again_by_their_headers(directory: Path) -> None
     test_path.write_bytes(b"".join(reversed(pages)))
     index_of(directory).unlink()
     require_lost(directory, set())
+
+
+def test_a_page_from_the_end_of_time_does_not_stop_the_start(directory: Path) -> None:
+    late = block("late")
+    header = PageHeader(
+        fingerprint=FINGERPRINT,
+        key=late.key,
+        parent=bytes(32),
+        tokens=pack_tokens(late.tokens),
+        payload_bytes=BLOCK_BYTES,
+        payload_checksum=checksum(late.payload.tobytes()),
+        created_seconds=2**64 - 1,
+    )
+    file = PageFile.open(segments(directory)[0], writable=True)
+    file.write(6 * PAGE_BYTES, header, late.payload.tobytes())
+    index_of(directory).unlink()
+    with open_cache(directory) as cache:
+        assert all(all_found(cache, [*BLOCKS, late]))
+        put(cache, block("more"))
+        assert found(cache, block("more"))
 
 
 def test_pages_of_another_version_are_misses(
@@ -299,14 +323,17 @@ def test_pages_under_the_name_of_another_model_are_misses(directory: Path) -> No
         assert cache.present(KEYS) == 0
 
 
-def test_a_log_of_the_index_is_not_taken_for_that_of_the_next(directory: Path) -> None:
+@pytest.mark.parametrize("damage", [Path.unlink, UNUSABLE["zeros"]])
+def test_a_log_of_the_index_is_not_taken_for_that_of_the_next(
+    directory: Path, damage: Callable[[Path], object]
+) -> None:
     cache = open_cache(directory)
     put(cache, block("more"))
     log = directory / "index.sqlite-wal"
     kept = log.read_bytes()
     assert kept
     cache.close()
-    index_of(directory).unlink()
+    damage(index_of(directory))
     log.write_bytes(kept)
     with open_cache(directory) as again:
         assert all(all_found(again, [*BLOCKS, block("more")]))

@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,8 @@ def test_a_real_limit_on_the_size_of_files_ends_writing(directory: Path) -> None
             put_in_vain(cache, NEW)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        # The part of a page that was written is given back at once.
+        assert cache.bytes_used == 6 * PAGE_BYTES
         assert all(all_found(cache, OLD))
     with open_cache(directory) as cache:
         assert all(all_found(cache, OLD))
@@ -219,10 +222,19 @@ def test_a_thread_that_ends_leaves_nobody_waiting(
         raise MemoryError
 
     with open_cache(directory) as cache:
+        assert cache._writer is not None
         with monkeypatch.context() as patched:
             patched.setattr(PageIndex, "add", fail)
             patched.setattr("threading.excepthook", lambda _: None)
-            put_in_vain(cache, NEW)
+            with cache._writer.pages._mutex:
+                cache.put(NEW[0].key, None, NEW[0].tokens, NEW[0].payload)
+                while cache._writer._queue._puts:  # until it is taken, so that the others wait
+                    time.sleep(0.001)
+                for each in NEW[1:]:
+                    cache.put(each.key, each.parent, each.tokens, each.payload)
+            started = time.monotonic()
+            assert not cache.flush(60)
+            assert time.monotonic() - started < 30
         assert not cache.writable
         assert not cache.put(block("x").key, None, block("x").tokens, block("x").payload)
         assert all(all_found(cache, OLD))

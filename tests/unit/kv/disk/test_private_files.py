@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ellm.errors import ConfigError
+from ellm.kv.disk.private_files import open_private
 
 from .blocks import block, chain, fill, found, open_cache, put
 
@@ -102,6 +103,14 @@ def test_a_link_in_the_place_of_a_side_file_is_not_followed(tmp_path: Path, name
         with open_cache(directory, read_only=read_only) as cache:
             cache.present([block("a/0").key])
     assert not victim.exists()
+
+
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(OSError, match="not a regular file"):
+            open_private(tmp_path / name, os.O_RDONLY)
 
 
 def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:

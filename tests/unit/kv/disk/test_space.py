@@ -29,6 +29,8 @@ def test_segments_that_are_mostly_dead_are_rewritten_and_deleted(tmp_path: Path)
         assert cache.bytes_used <= 9 * PAGE_BYTES
         assert all(all_found(cache, [*kept, block("last")]))
         assert len(segments(tmp_path)) <= 2
+        # A file that is open still takes its space.
+        assert not any(file.is_unlinked for file in cache._segments._open.values())
     with open_cache(tmp_path, quota_bytes=QUOTA) as cache:
         assert all(all_found(cache, [*kept, block("last")]))
 
