@@ -7,12 +7,11 @@ import time
 
 from ellm.config.engine import EngineConfig
 from ellm.engine.context import choose_context
-from ellm.engine.draft import DraftPlan, plan_draft
 from ellm.engine.opening import OpenedModel, open_model
 from ellm.engine.parts import LoadedModel, LoadProgress
 from ellm.engine.pool_size import choose_blocks
 from ellm.engine.reuse import prefix_config
-from ellm.engine.sources import find_shallow, make_chains
+from ellm.engine.sources import SourcePlan, plan_sources
 from ellm.engine.stats import ModelFacts
 from ellm.hardware.cpus import choose_cpus
 from ellm.hardware.memory import available_memory_bytes
@@ -48,15 +47,8 @@ def load_model(
         # are repacked. Later starts leave the encoder to the first text.
         opened.tokenizer.prepare()
     cpus = choose_cpus(options.threads)
-    draft = _draft_of(opened, options, cpus, progress)
-    available_bytes = available_memory_bytes()
-    if draft is not None:
-        available_bytes -= draft.memory.total_bytes
-    shallow = find_shallow(options.speculation, opened)
-    num_exits = 0 if shallow is None else 1
-    context_tokens, num_blocks = _sizes(
-        opened, options, len(cpus), available_bytes, num_exits=num_exits
-    )
+    sources = plan_sources(opened, options, cpus, progress)
+    context_tokens, num_blocks = _sizes(opened, options, len(cpus), sources)
     executor = load_native(
         file,
         program,
@@ -68,7 +60,7 @@ def load_model(
         mapped=options.mmap,
         progress=progress,
     )
-    draft_model = None if draft is None else draft.load(mapped=options.mmap, progress=progress)
+    chains = sources.load(executor, mapped=options.mmap, progress=progress)
     seconds = opened.opening_seconds + time.perf_counter() - started
     return LoadedModel(
         executor,
@@ -77,13 +69,7 @@ def load_model(
         context_tokens,
         facts=_facts(executor, program, load_seconds=seconds),
         profile=_profile_of(opened),
-        chains=make_chains(
-            options.speculation,
-            executor,
-            draft_model=draft_model,
-            shallow=shallow,
-            threads=len(cpus),
-        ),
+        chains=chains,
         reuse=prefix_config(
             options.cache,
             model_fingerprint=file.fingerprint,
@@ -94,12 +80,7 @@ def load_model(
 
 
 def _sizes(
-    opened: OpenedModel,
-    options: EngineConfig,
-    threads: int,
-    available_bytes: int,
-    *,
-    num_exits: int,
+    opened: OpenedModel, options: EngineConfig, threads: int, sources: SourcePlan
 ) -> tuple[int, int]:
     """Return the tokens of a context and the number of KV blocks."""
 
@@ -112,9 +93,10 @@ def _sizes(
             max_rows=options.rows_per_chunk,
             kv_type=options.kv_type,
             max_tokens=max_tokens,
-            num_exits=num_exits,
+            num_exits=sources.num_exits,
         )
 
+    available_bytes = available_memory_bytes() - sources.draft_bytes
     kv_bytes = kv_block_bytes(opened.program, options.kv_type)
     context_length = opened.config.context_length
     if options.cache.memory_gb is not None and options.context_tokens is None:
@@ -136,16 +118,6 @@ def _sizes(
         plan=lambda blocks: plan(blocks, context_tokens),
     )
     return context_tokens, num_blocks
-
-
-def _draft_of(
-    target: OpenedModel, options: EngineConfig, cpus: list[int], progress: LoadProgress | None
-) -> DraftPlan | None:
-    reference = options.speculation.draft_model
-    if reference is None:
-        return None
-    opened = open_model(reference, progress)
-    return plan_draft(opened, target, cpus=cpus, kv_type=options.kv_type)
 
 
 def _facts(executor: NativeExecutor, program: Program, *, load_seconds: float) -> ModelFacts:

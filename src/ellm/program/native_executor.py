@@ -100,12 +100,11 @@ class NativeExecutor:
         self._program = program
         self._cpus = list(cpus)
         self._exits: dict[int, int] = {}  # bytes of the map, by layer
-        self.num_layers = program.num_layers
-        self.hidden_size = program.hidden_size
+        self.num_layers, self.hidden_size = program.num_layers, program.hidden_size
         self.block_bytes = native.kv_block_bytes(_kv_shape(program, kv_type))
         self._native = native.executor(
             isa=self.isa,
-            cpus=list(cpus),
+            cpus=self._cpus,
             max_rows=max_rows,
             max_positions=max_positions(num_blocks, max_tokens),
             kv=_kv_shape(program, kv_type),

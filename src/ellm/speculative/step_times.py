@@ -9,15 +9,18 @@ from dataclasses import dataclass
 # A new time counts this much; one that is far off, as when the machine was busy, less.
 NEW_SHARE = 0.2
 FARTHEST = 2.0
-# After so many steps a time is no longer believed: the machine may have been busy when it was
-# taken, and rows that seem slow are never tried again otherwise.
-STALE_STEPS = 512
+# A time is believed for so many steps, twice as many with every time that agrees, up to the most:
+# the machine may have been busy when it was taken, and rows that seem slow are never tried again
+# otherwise.
+FIRST_STEPS = 32
+MOST_STEPS = 512
 
 
 @dataclass(slots=True)
 class _Cell:
     seconds: float
     step: int
+    times: int = 1
 
 
 class StepTimes:
@@ -43,11 +46,12 @@ class StepTimes:
         cells = self._cells.setdefault((mode, _bucket(depth_tokens)), {})
         known = cells.get(rows)
         if known is None or self._is_stale(known):
-            cells[rows] = _Cell(seconds, self._steps)
+            expected = self.predict(mode, depth_tokens, rows)
+            cells[rows] = _Cell(_near(seconds, expected) if self._first else seconds, self._steps)
             return
-        believed = min(max(seconds, known.seconds / FARTHEST), known.seconds * FARTHEST)
-        known.seconds += NEW_SHARE * (believed - known.seconds)
+        known.seconds += NEW_SHARE * (_near(seconds, known.seconds) - known.seconds)
         known.step = self._steps
+        known.times += 1
 
     def predict(self, mode: object, depth_tokens: int, rows: int) -> float:
         """Return the seconds of a step; only their proportions mean anything at first."""
@@ -73,7 +77,7 @@ class StepTimes:
         return None if found is None else (found[2], found[3])
 
     def _is_stale(self, cell: _Cell) -> bool:
-        return self._steps - cell.step > STALE_STEPS
+        return self._steps - cell.step > min(MOST_STEPS, FIRST_STEPS << min(cell.times - 1, 8))
 
     def _shallow(self, rows: int) -> float:
         """Return the first table's time, on a line between or beyond its entries."""
@@ -92,3 +96,8 @@ class StepTimes:
 
 def _bucket(depth_tokens: int) -> int:
     return round(math.log(depth_tokens + 256) / math.log(1.25))
+
+
+def _near(seconds: float, expected: float) -> float:
+    """Return a time as far as it is believed where another was expected."""
+    return min(max(seconds, expected / FARTHEST), expected * FARTHEST)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ellm.speculative.step_times import NEW_SHARE, STALE_STEPS, StepTimes
+from ellm.speculative.step_times import FIRST_STEPS, MOST_STEPS, NEW_SHARE, StepTimes
 
 SHALLOW = {1: 0.030, 2: 0.033, 4: 0.036, 6: 0.060}
 
@@ -50,13 +50,28 @@ def test_new_times_move_the_old_ones_and_outliers_only_so_far(times):
     assert times.predict(None, 0, 1) == pytest.approx(0.032 * (1 + NEW_SHARE))
 
 
-def test_rows_that_were_slow_once_are_tried_again_after_a_while(times):
-    times.observe(None, 0, 1, 0.030)
-    times.observe(None, 0, 4, 0.300)
-    for _ in range(STALE_STEPS):
+def steps_believed(times, rows):
+    count = 0
+    while times.predict(None, 0, rows) > 0.050:
         times.observe(None, 0, 1, 0.030)
-        assert times.predict(None, 0, 4) == pytest.approx(0.300)
+        count += 1
+    return count
+
+
+def test_rows_that_were_slow_once_are_tried_again_soon_and_if_they_are_slow_later():
+    times = StepTimes()
+    times.start(SHALLOW)
     times.observe(None, 0, 1, 0.030)
-    assert times.predict(None, 0, 4) == pytest.approx(0.036)
+    times.observe(None, 0, 4, 0.060)
+    assert steps_believed(times, 4) == FIRST_STEPS + 1
+    for _ in range(10):
+        times.observe(None, 0, 4, 0.060)
+    assert steps_believed(times, 4) == MOST_STEPS + 1
     times.observe(None, 0, 4, 0.040)
     assert times.predict(None, 0, 4) == pytest.approx(0.040)
+
+
+def test_a_first_time_far_from_what_was_expected_is_believed_in_part(times):
+    times.observe(None, 0, 1, 0.030)
+    times.observe(None, 0, 4, 3.0)
+    assert times.predict(None, 0, 4) == pytest.approx(0.072)
