@@ -43,7 +43,9 @@ def measure_ellm(args: argparse.Namespace) -> dict[int, dict[str, float]]:
     """Return our figures by depth."""
     rows = {}
     deepest = max(args.depths) + args.decode + 64
+    # Every token by a step of its own, every prompt read: as the peer does.
     options = {"threads": args.threads, "context_tokens": deepest, "kv_type": args.kv_type}
+    options |= {"speculation": "off", "cache_reuse": False}
     with LLM(args.model, **options) as llm:
         ids = llm.tokenizer.encode(Path(args.text).read_text())
         if len(ids) < max(args.depths):

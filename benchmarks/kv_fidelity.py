@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ellm.engine.loading import OpenedModel, open_model
+from ellm.engine.opening import OpenedModel, open_model
 from ellm.formats.quantization import decode
 from ellm.hardware.cpus import choose_cpus
 from ellm.kv.block_pool import blocks_for

@@ -19,7 +19,7 @@ import numpy as np
 
 from ellm import native
 from ellm.config.engine import KV_TYPES
-from ellm.engine.loading import open_model
+from ellm.engine.opening import open_model
 from ellm.hardware.cpus import choose_cpus
 from ellm.kv.block_pool import blocks_for
 from ellm.program.executor import BLOCK_TOKENS, SequenceRows

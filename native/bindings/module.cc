@@ -4,6 +4,7 @@
 #include "bindings/bind_executor.h"
 #include "bindings/bind_gguf.h"
 #include "bindings/bind_kernels.h"
+#include "bindings/bind_text.h"
 #include "bindings/translate_error.h"
 
 NB_MODULE(_core, m) {
@@ -11,4 +12,5 @@ NB_MODULE(_core, m) {
   ellm::bind_gguf(m);
   ellm::bind_kernels(m);
   ellm::bind_executor(m);
+  ellm::bind_text(m);
 }

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ellm.config.options import EngineOptions
     from ellm.config.sampling import SamplingParams
     from ellm.engine.llm import LLM
     from ellm.engine.outputs import PromptProgress, RequestOutput, Score, StreamChunk
@@ -33,6 +34,7 @@ __all__ = [
     "ConfigError",
     "DownloadError",
     "EllmError",
+    "EngineOptions",
     "InvalidModelError",
     "ModelNotFoundError",
     "NativeError",
@@ -50,6 +52,7 @@ __all__ = [
 
 # Imported on first use: the CLI's start and the template worker must not pay for NumPy.
 _HOMES = {
+    "EngineOptions": "ellm.config.options",
     "LLM": "ellm.engine.llm",
     "PromptProgress": "ellm.engine.outputs",
     "RequestOutput": "ellm.engine.outputs",

@@ -24,6 +24,7 @@ except ImportError as error:
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
+Tokens = NDArray[np.int32]
 KvShape = tuple[int, int, int, str]  # layers, KV heads, head_dim, "f32", "f16" or "int8"
 
 
@@ -135,3 +136,42 @@ def weight(format_name: str, rows: int, cols: int, image: Bytes, bias: Floats | 
 def executor(**options: Any) -> Any:
     """Return a native executor without ops; see native/bindings/bind_executor.cc."""
     return _core.Executor(**options)
+
+
+class SuffixIndex:
+    """A growing text and the longest suffix of it that it had before.
+
+    Not safe for several threads at once: `extend` may give up the GIL. How it works is said in
+    native/text/suffix_index.h.
+    """
+
+    def __init__(self) -> None:
+        """Start with an empty text."""
+        self._native: Any = _core.SuffixIndex()
+
+    def extend(self, tokens: Tokens) -> None:
+        """Append tokens (n,), each in amortised constant time.
+
+        Raises:
+            CapacityError: The text would be longer than 2**31 - 2 tokens; nothing was appended.
+        """
+        self._native.extend(tokens)
+
+    def match(self) -> tuple[int, int]:
+        """Return the length of the suffix, and the position behind its latest earlier place.
+
+        That place may overlap the end of the text; where many repeats nest, it may be an older one.
+        Without a match: 0 and the length of the text.
+        """
+        found: tuple[int, int] = self._native.match()
+        return found
+
+    def __len__(self) -> int:
+        """Return the tokens of the text."""
+        return len(self._native)
+
+    @property
+    def bytes(self) -> int:
+        """Memory held."""
+        held: int = self._native.bytes
+        return held

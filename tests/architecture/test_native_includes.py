@@ -9,6 +9,7 @@ ALLOWED: dict[str, set[str]] = {
     "base": set(),
     "kernels": {"base"},
     "gguf": {"base"},
+    "text": {"base"},
     "threading": {"base"},
     "platform": {"base", "threading"},
     "dispatch": {"base", "kernels"},
@@ -17,7 +18,7 @@ ALLOWED: dict[str, set[str]] = {
     "executor": {"base", "kernels", "dispatch", "platform", "threading", "kv", "ops"},
     "bindings": {
         *("base", "kernels", "dispatch", "platform", "threading", "kv", "ops", "executor"),
-        "gguf",
+        *("gguf", "text"),
     },
     "fuzz": {"base", "gguf"},
 }

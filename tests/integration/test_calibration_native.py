@@ -16,7 +16,7 @@ from ellm.calibration.run import CalibratedModel, Calibration, CalibrationRun
 from ellm.calibration.shape import Shape
 from ellm.calibration.texts import CalibrationTexts, calibration_texts
 from ellm.config.attention import EXACT, AttentionConfig
-from ellm.engine.loading import OpenedModel, open_model
+from ellm.engine.opening import OpenedModel, open_model
 from ellm.errors import AbortedError
 from ellm.program.executor import HeadFactors
 from ellm.quality.divergence import compare

@@ -46,8 +46,7 @@ class FakeExecutor:
 
     def step(self, tokens: Tokens, rows: Sequence[SequenceRows], logits_rows: Tokens) -> Logits:
         check_step(self, tokens, rows, logits_rows)
-        held = [block for part in rows for block in part.blocks.tolist()]
-        assert len(held) == len(set(held)), "a block belongs to two sequences"
+        self._check_written_blocks_are_own(rows)
         self._abort.clear()
         self.steps.append(list(rows))
         if self.before_step is not None:
@@ -71,6 +70,26 @@ class FakeExecutor:
 
     def forget(self, blocks: NDArray[np.int32]) -> None:
         self.forgotten += blocks.tolist()
+
+    @property
+    def block_bytes(self) -> int:
+        return 4 * BLOCK_TOKENS
+
+    def read_block(self, block: int) -> NDArray[np.uint8]:
+        assert (self._kv[block] != UNWRITTEN).all(), "a block that is not full was read"
+        return self._kv[block].view(np.uint8).copy()
+
+    def write_block(self, block: int, stored: NDArray[np.uint8]) -> None:
+        self._kv[block] = stored.view(np.int32)
+
+    def _check_written_blocks_are_own(self, rows: Sequence[SequenceRows]) -> None:
+        for part in rows:
+            first, last = part.start // BLOCK_TOKENS, (part.start + part.count - 1) // BLOCK_TOKENS
+            written = set(part.blocks[first : last + 1].tolist())
+            assert len(set(part.blocks.tolist())) == len(part.blocks), "a block is there twice"
+            for other in rows:
+                if other is not part:
+                    assert not written & set(other.blocks.tolist()), "a block of two is written"
 
     def _append(self, tokens: Tokens, part: SequenceRows) -> list[bytes]:
         contexts = []

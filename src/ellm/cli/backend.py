@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ellm.cli.console import Console
 from ellm.cli.interrupt import call_interruptibly
+from ellm.cli.kv_place import kv_place
 from ellm.units import format_bytes
 
 if TYPE_CHECKING:
     from ellm import LLM
     from ellm.cli.options import GenerationOptions
     from ellm.config.engine import EngineConfig
-    from ellm.engine.loading import OpenedModel
+    from ellm.engine.opening import OpenedModel
     from ellm.engine.parts import LoadedModel
     from ellm.formats.gguf import GgufFile
     from ellm.tokenizers.tokenizer import Tokenizer
@@ -63,7 +64,7 @@ def open_gguf(path: Path) -> GgufFile:
 
 def open_header(path: Path) -> OpenedModel:
     """Return all of a model file but its weights."""
-    from ellm.engine.loading import open_model
+    from ellm.engine.opening import open_model
 
     return open_model(str(path))
 
@@ -80,6 +81,7 @@ def load_engine(
     """Return the loaded model, with a progress line while its weights are prepared."""
     from ellm import LLM
 
+    place = kv_place(options, console)
     return _with_progress(
         console,
         lambda progress: LLM(
@@ -92,6 +94,13 @@ def load_engine(
             attention=options.attention,
             sparse_tokens=options.sparse_topk,
             sparse_mass=options.sparse_mass,
+            speculation=options.speculation,
+            draft_model=options.draft_model,
+            chain_length=options.speculative_chain,
+            cache_reuse=bool(options.cache_reuse),
+            cache_dir=place.directory,
+            cache_disk_gb=place.disk_gb,
+            kv_cache_gb=options.kv_cache_gb,
             load_progress=progress,
         ),
     )
@@ -110,6 +119,8 @@ def load_llm(source: OpenedModel | Path, config: EngineConfig, console: Console)
             kv_type=config.kv_type,
             rows_per_chunk=config.rows_per_chunk,
             mmap=config.mmap,
+            speculation=config.speculation.mode,
+            cache_reuse=config.cache.reuse,
             load_progress=progress,
         ),
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ellm.calibration.plan import CalibrationPlan
     from ellm.calibration.run import CalibratedModel
     from ellm.calibration.texts import CalibrationTexts
-    from ellm.engine.loading import OpenedModel
+    from ellm.engine.opening import OpenedModel
     from ellm.sparse.profile import SparseProfile
 
 

@@ -12,6 +12,7 @@ import typer
 from ellm.config.attention import ATTENTION_MODES
 from ellm.config.engine import KV_TYPES
 from ellm.config.sampling import MAX_LOGIT_BIAS_ENTRIES, MAX_STOP_STRING_BYTES, MAX_STOP_STRINGS
+from ellm.config.speculation import SPECULATION_MODES
 
 Number = TypeVar("Number", int, float)
 
@@ -87,6 +88,15 @@ def attention_mode(value: str) -> str:
     """Check the name of an attention mode."""
     if value not in ATTENTION_MODES:
         raise typer.BadParameter(f"{value!r} is unknown, allowed is {' or '.join(ATTENTION_MODES)}")
+    return value
+
+
+def speculation_mode(value: str) -> str:
+    """Check the name of a source of guesses."""
+    if value not in SPECULATION_MODES:
+        raise typer.BadParameter(
+            f"{value!r} is unknown, allowed is {' or '.join(SPECULATION_MODES)}"
+        )
     return value
 
 

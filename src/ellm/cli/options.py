@@ -6,14 +6,17 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from ellm.cli import checks
 from ellm.config.bounds import MAX_TOKENS
+from ellm.config.cache import MAX_GB
 from ellm.config.engine import MAX_ROWS_PER_CHUNK, MAX_THREADS, require_int8
 from ellm.config.sampling import SamplingParams
+from ellm.config.speculation import MAX_CHAIN_TOKENS, SpeculationConfig
 
 
 def _option(*names: str, text: str, check: Callable[[Any], Any]) -> Any:
@@ -84,6 +87,15 @@ SparseTopkOption = Annotated[
         check=checks.within(64, MAX_TOKENS),
     ),
 ]
+CacheDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache-dir",
+        metavar="DIR",
+        help="Where what was read is kept on disk.",
+        show_default="~/.cache/ellm/kv",
+    ),
+]
 NoMmapOption = Annotated[
     bool, typer.Option("--no-mmap", help="Copy the weights into memory instead of mapping.")
 ]
@@ -130,6 +142,60 @@ class GenerationOptions:
     attention: AttentionOption = "exact"
     sparse_mass: SparseMassOption = None
     sparse_topk: SparseTopkOption = None
+    speculation: Annotated[
+        str,
+        _option(
+            "--speculation",
+            text="Where guesses at the next tokens come from, which only make answers faster: auto "
+            "(what is there and pays), suffix (copies from the text), draft_model, shallow (the "
+            "model's first layers), off.",
+            check=checks.speculation_mode,
+        ),
+    ] = "auto"
+    draft_model: Annotated[
+        str | None,
+        typer.Option(
+            "--draft-model",
+            help="A smaller model of the same vocabulary that guesses, named as for -m.",
+        ),
+    ] = None
+    speculative_chain: Annotated[
+        int | None,
+        typer.Option(
+            "--speculative-chain",
+            help="Most guesses per step.",
+            callback=checks.within(1, MAX_CHAIN_TOKENS),
+            show_default="5, or 16 with more than 8 threads",
+        ),
+    ] = None
+    cache_reuse: Annotated[
+        int,
+        _option(
+            "--cache-reuse",
+            text="1 keeps what was read, in memory and on disk, so that no text is read twice; 0 "
+            "does not.",
+            check=checks.within(0, 1),
+        ),
+    ] = 1
+    cache_dir: CacheDirOption = None
+    cache_disk_gb: Annotated[
+        float | None,
+        typer.Option(
+            "--cache-disk-gb",
+            help="Most gigabytes on disk; 0 writes nothing.",
+            callback=checks.within(0.0, MAX_GB),
+            show_default="20, or half of what is free",
+        ),
+    ] = None
+    kv_cache_gb: Annotated[
+        float | None,
+        typer.Option(
+            "--kv-cache-gb",
+            help="Gigabytes of memory for keys and values.",
+            callback=checks.within(0.0, MAX_GB, above=True),
+            show_default="what prompt and answer take",
+        ),
+    ] = None
     no_mmap: NoMmapOption = False
     temperature: Annotated[
         float,
@@ -220,9 +286,11 @@ class GenerationOptions:
         """Check what options say of each other.
 
         Raises:
-            ConfigError: An attention mode meets a KV type it cannot read.
+            ConfigError: An attention mode meets a KV type it cannot read, or a source of guesses
+                needs a model that is not given.
         """
         require_int8(self.attention, self.kv_type)
+        SpeculationConfig(mode=self.speculation, draft_model=self.draft_model)
 
     def sampling_params(self, max_tokens: int, *, stop: tuple[str, ...] = ()) -> SamplingParams:
         """Return the parameters of the request; `stop` is added to the user's stop strings."""

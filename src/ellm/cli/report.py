@@ -16,6 +16,7 @@ _DERIVED = (
     "read_bandwidth_gb_per_s",
     "decode_ceiling_tokens_per_second",
     "mem_bandwidth_util",
+    "acceptance_rate",
 )
 _FINISHED = {
     "stop": "the model ended it",
@@ -32,6 +33,7 @@ def stats_block(stats: Stats, finish_reason: str) -> str:
     rows = (
         ("prompt", _prompt(stats)),
         ("answer", _answer(stats, finish_reason)),
+        ("chains", _chains(stats)),
         ("read", _read(stats)),
         ("ceiling", _ceiling(stats)),
         ("memory", memory_text(stats, stats.peak_rss_bytes)),
@@ -62,9 +64,17 @@ def format_rate(tokens_per_second: float) -> str:
 
 
 def _prompt(stats: Stats) -> str:
+    known = [
+        f"{format_count(tokens)} from {place}"
+        for tokens, place in (
+            (stats.cached_tokens_memory, "memory"),
+            (stats.cached_tokens_disk, "disk"),
+        )
+        if tokens
+    ]
     return (
-        f"{count_of(stats.prompt_tokens, 'token')}, first token after "
-        f"{format_duration(stats.time_to_first_token_seconds)} "
+        f"{count_of(stats.prompt_tokens, 'token')}{''.join(f', {item}' for item in known)}, "
+        f"first token after {format_duration(stats.time_to_first_token_seconds)} "
         f"({format_rate(stats.prefill_tokens_per_second)})"
     )
 
@@ -73,6 +83,21 @@ def _answer(stats: Stats, finish_reason: str) -> str:
     rate = format_rate(stats.decode_tokens_per_second)
     ended = _FINISHED.get(finish_reason, finish_reason)
     return f"{count_of(stats.answer_tokens, 'token')} ({rate}); {ended}"
+
+
+def _chains(stats: Stats) -> str:
+    """Return what guesses did; empty where there were none."""
+    if not stats.proposed_tokens:
+        return ""
+    sources = ", ".join(
+        f"{name} {counts.accepted_tokens} of {counts.proposed_tokens}"
+        for name, counts in stats.guesses.items()
+    )
+    return (
+        f"{stats.tokens_per_step:.2f} tokens per step; guesses right: {sources} "
+        f"(acceptance_rate {stats.acceptance_rate:.2f}); about "
+        f"{format_duration(max(0.0, stats.saved_seconds))} saved"
+    )
 
 
 def _read(stats: Stats) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ellm.config.attention import EXACT, AttentionConfig
 from ellm.config.bounds import MAX_TOKENS, check_boolean, check_integer, refuse
+from ellm.config.cache import NO_REUSE, CacheConfig
+from ellm.config.speculation import NO_SPECULATION, SpeculationConfig
 
 KV_TYPES = ("int8", "f16", "f32")
 MAX_ROWS_PER_CHUNK = 8192
@@ -26,6 +28,8 @@ class EngineConfig:
         rows_per_chunk: Rows of a step at most: how a prompt is cut, which changes no result.
         mmap: Map the weights instead of copying them to memory.
         attention: Which KV blocks answers read; all but "exact" take int8 KV.
+        speculation: Where guesses at the next tokens come from.
+        cache: How blocks are kept, so that no text is read twice.
 
     Raises:
         ConfigError: A value cannot work; the message names field, value and what is allowed.
@@ -37,6 +41,8 @@ class EngineConfig:
     rows_per_chunk: int = 512
     mmap: bool = True
     attention: AttentionConfig = EXACT
+    speculation: SpeculationConfig = NO_SPECULATION
+    cache: CacheConfig = NO_REUSE
 
     def __post_init__(self) -> None:
         """Check every field."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
 from ellm.config.bounds import MAX_TOKENS, check_boolean, check_integer, check_number, refuse
+from ellm.config.speculation import MAX_CHAIN_TOKENS
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_BYTES = 1024
 MAX_STOP_TOKEN_IDS = 1024
 MAX_LOGIT_BIAS_ENTRIES = 1024
 MAX_LOGPROBS = 20
+MAX_SALT_CHARACTERS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,10 @@ class SamplingParams:
         min_tokens: Tokens to generate before the answer may end by token or stop string.
         logprobs: Log-probabilities of the chosen token and of this many most likely ones, of the
             unmodified logits; None records none.
+        chain_length: Most guesses per step, at most what the engine makes; 0 makes none, None is
+            the engine's. The answer is the same.
+        cache_salt: Requests share what was read before only with the same salt; give each tenant
+            one. The answer is the same, but how soon it comes tells whether a text is known.
 
     Raises:
         ConfigError: A value cannot work; the message names field, value and what is allowed.
@@ -64,6 +70,8 @@ class SamplingParams:
     ignore_eos: bool = False
     min_tokens: int = 0
     logprobs: int | None = None
+    chain_length: int | None = None
+    cache_salt: str = ""
 
     def __post_init__(self) -> None:
         """Check every field; `stop`, `stop_token_ids` and `logit_bias` become immutable copies."""
@@ -74,6 +82,10 @@ class SamplingParams:
             check_integer("seed", self.seed, minimum=0, maximum=2**63 - 1)
         if self.logprobs is not None:
             check_integer("logprobs", self.logprobs, minimum=0, maximum=MAX_LOGPROBS)
+        if self.chain_length is not None:
+            check_integer("chain_length", self.chain_length, minimum=0, maximum=MAX_CHAIN_TOKENS)
+        if not isinstance(self.cache_salt, str) or len(self.cache_salt) > MAX_SALT_CHARACTERS:
+            refuse("cache_salt", self.cache_salt, f"at most {MAX_SALT_CHARACTERS} characters")
         object.__setattr__(self, "stop", _checked_stop(self.stop))
         object.__setattr__(self, "stop_token_ids", _checked_stop_ids(self.stop_token_ids))
         object.__setattr__(self, "logit_bias", _checked_bias(self.logit_bias))

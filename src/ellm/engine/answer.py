@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from typing import Protocol
 
 import numpy as np
@@ -66,6 +66,20 @@ class Answer:
     def logprobs_of(self, tokens: slice) -> tuple[TokenLogprob, ...] | None:
         """Return the entries of these tokens, or None if none were asked for."""
         return None if self._params.logprobs is None else tuple(self.logprobs[tokens])
+
+    def guesser(self) -> Callable[[npt.NDArray[np.float32]], int]:
+        """Return what samples as this answer would go on, token by token, and leaves no trace."""
+        fork: Sampler | None = None
+        count = len(self.tokens)
+
+        def guess(logits: npt.NDArray[np.float32]) -> int:
+            nonlocal fork, count
+            fork = fork or self._sampler.fork()
+            may_end = count >= self._params.min_tokens
+            count += 1
+            return fork.sample(logits, forbidden=() if may_end else self._end_tokens)
+
+        return guess
 
     def take(self, logits: npt.NDArray[np.float32]) -> None:
         """Add the token that `logits` (V,) lead to.

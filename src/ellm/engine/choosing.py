@@ -13,7 +13,7 @@ from ellm.sparse.tracing import observing
 def choices_of(part: Part) -> RowChoices | None:
     """Return how the rows of `part` choose: those of an answer by its mode, a prompt's not."""
     sequence = part.sequence
-    if part.start < len(sequence.prompt):
+    if not part.in_answer:
         return None
     rule = sequence.attention.rule_at(part.start)
     counts = np.zeros((part.count, NUM_COUNTS))
@@ -24,13 +24,13 @@ def choices_of(part: Part) -> RowChoices | None:
     return None if rule is None else RowChoices(rule, counts)
 
 
-def keep_choices(part: Part, choices: RowChoices | None) -> None:
-    """Add what committed rows chose to their sequence's counts and trace."""
+def keep_choices(part: Part, choices: RowChoices | None, rows: int) -> None:
+    """Add what the first `rows`, the committed ones, chose to their sequence's counts and trace."""
     if choices is None:
         return
     sequence = part.sequence
     # Exact rows have a rule only to be observed.
     if sequence.attention.rule_at(part.start) is not None:
-        sequence.choices.add(choices.counts, choices.rule.estimate)
+        sequence.choices.add(choices.counts[:rows], choices.rule.estimate)
     if sequence.tracer is not None and choices.observed is not None:
-        sequence.tracer.keep(choices.observed, part.start)
+        sequence.tracer.keep(choices.observed, part.start, rows)

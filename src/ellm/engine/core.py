@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
+from ellm.engine.chains import Chains
 from ellm.engine.choosing import choices_of, keep_choices
+from ellm.engine.prefixes import BlockStore, PrefixCache, PrefixConfig
 from ellm.engine.scheduler import Part, Scheduler
 from ellm.engine.sequence import Sequence as TokenSequence
 from ellm.errors import AbortedError, EllmError
@@ -24,6 +28,7 @@ from ellm.program.executor import (
     RowChoices,
     SequenceRows,
 )
+from ellm.speculative.chain import SequenceChains
 
 
 @dataclass(slots=True, eq=False)
@@ -42,12 +47,32 @@ class EngineCore:
     next one.
     """
 
-    def __init__(self, executor: Executor, *, max_step_rows: int) -> None:
-        """Own `executor` and its KV blocks."""
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        max_step_rows: int,
+        chains: Chains | None = None,
+        reuse: PrefixConfig | None = None,
+    ) -> None:
+        """Own `executor` and its KV blocks.
+
+        Args:
+            executor: Runs the steps; with `reuse`, its blocks can be copied.
+            max_step_rows: Rows of a step at most.
+            chains: What guesses tokens of answers.
+            reuse: How blocks are shared between sequences and kept; None reads every prompt whole.
+        """
         self._executor = executor
+        self._chains = Chains([], most=0) if chains is None else chains
         self.pool = BlockPool(executor.num_blocks, on_free=executor.forget)
         self.max_step_rows = min(max_step_rows, executor.max_rows)
-        self._scheduler = Scheduler(self.pool, max_step_rows=self.max_step_rows)
+        self._prefixes: PrefixCache | None = None
+        if reuse is not None:
+            self._prefixes = PrefixCache(self.pool, cast(BlockStore, executor), reuse)
+        self._scheduler = Scheduler(
+            self.pool, max_step_rows=self.max_step_rows, prefixes=self._prefixes
+        )
         self._reservations: set[Reservation] = set()
         self._step_lock = threading.Lock()
         # Guards the two collections; reentrant, as a signal handler may abort at any bytecode.
@@ -57,6 +82,10 @@ class EngineCore:
     def vocab_size(self) -> int:
         """V, the width of the logits."""
         return self._executor.vocab_size
+
+    def open_chains(self, most: int | None) -> SequenceChains | None:
+        """Return what guesses for a new sequence, at most `most` tokens per step; see `Chains`."""
+        return self._chains.open(most)
 
     def submit(self, sequences: Iterable[TokenSequence]) -> None:
         """Put sequences in line."""
@@ -68,7 +97,7 @@ class EngineCore:
         """Take sequences out, finished or not; their blocks are free afterwards."""
         with self._step_lock, self._live_lock:
             for sequence in sequences:
-                self._scheduler.remove(sequence)
+                self._remove(sequence)
 
     def abort(self) -> None:
         """End everything that is in line or running, from any thread; later requests are fine."""
@@ -78,6 +107,13 @@ class EngineCore:
             for reservation in self._reservations:
                 reservation.aborted = True
             self._executor.abort()
+            self._chains.abort()
+
+    def close(self) -> None:
+        """End everything, and write what waits for the disk."""
+        self.abort()
+        if self._prefixes is not None:
+            self._prefixes.close()
 
     def step(self) -> None:
         """Run one step for whoever is in line.
@@ -87,17 +123,15 @@ class EngineCore:
         """
         with self._step_lock:
             self._end_aborted()
+            self._restore()
             with self._live_lock:
                 parts = self._scheduler.schedule()
             if not parts:
                 return
-            started = time.perf_counter()
             try:
-                logits, choices = self._run(parts)
+                self._run(parts)
             except AbortedError:
                 self._end_aborted()
-                return
-            self._advance(parts, logits, choices, started)
 
     @contextmanager
     def reserve(self, tokens: int) -> Iterator[Reservation]:
@@ -107,7 +141,10 @@ class EngineCore:
             CapacityError: Fewer blocks are free.
         """
         with self._step_lock, self._live_lock:
-            reservation = Reservation(self.pool.allocate(blocks_for(tokens)))
+            needed = blocks_for(tokens)
+            if self._prefixes is not None:
+                self._prefixes.room(needed)
+            reservation = Reservation(self.pool.allocate(needed))
             self._reservations.add(reservation)
         try:
             yield reservation
@@ -154,58 +191,104 @@ class EngineCore:
                 raise AbortedError("the engine was told to stop")
             return self._executor.step(tokens, [rows], wanted).copy(), choices
 
-    def _run(
+    def _run(self, parts: list[Part]) -> None:
+        """Run a step over `parts` and take what it brings.
+
+        Raises:
+            AbortedError: `abort` was called; no sequence was changed.
+        """
+        in_answers = parts[0].in_answer
+        if in_answers:
+            parts = self._chains.extend(
+                parts, self._executor, self.pool, max_rows=self.max_step_rows
+            )
+        started = time.perf_counter()
+        logits, choices = self._step(parts)
+        seconds = time.perf_counter() - started
+        if in_answers:
+            self._chains.observe(parts, seconds)
+        num_rows = sum(part.count for part in parts)
+        rows = iter(logits)
+        for part, chosen in zip(parts, choices, strict=True):
+            timeline = part.sequence.timeline
+            if timeline.first_step is None:
+                timeline.first_step = started
+            taken = self._take_tokens(part, list(itertools.islice(rows, part.num_logits)))
+            self._commit(part, taken, chosen, seconds * part.count / num_rows)
+
+    def _step(
         self, parts: Sequence[Part]
     ) -> tuple[npt.NDArray[np.float32], list[RowChoices | None]]:
         tokens: list[int] = []
         rows: list[SequenceRows] = []
         logits_rows: list[int] = []
         for part in parts:
-            tokens += part.sequence.tokens(part.start, part.count)
+            tokens += part.tokens()
             blocks = part.sequence.blocks[: blocks_for(part.start + part.count)]
             rows.append(SequenceRows(blocks, part.start, part.count, choices_of(part)))
-            if part.wants_logits:
-                logits_rows.append(len(tokens) - 1)
+            logits_rows += range(len(tokens) - part.num_logits, len(tokens))
         logits = self._executor.step(
             np.array(tokens, dtype=np.int32), rows, np.array(logits_rows, dtype=np.int32)
         )
         return logits, [run.choices for run in rows]
 
-    def _advance(
-        self,
-        parts: Sequence[Part],
-        logits: npt.NDArray[np.float32],
-        choices: Sequence[RowChoices | None],
-        started: float,
-    ) -> None:
-        rows = iter(logits)
-        for part, chosen in zip(parts, choices, strict=True):
-            sequence = part.sequence
-            sequence.cached_tokens = part.start + part.count
-            keep_choices(part, chosen)
-            if sequence.timeline.first_step is None:
-                sequence.timeline.first_step = started
-            if not part.wants_logits:
-                continue
-            self._take_token(sequence, next(rows))
-            if sequence.finished:
-                with self._live_lock:
-                    self._scheduler.remove(sequence)
+    def _take_tokens(self, part: Part, logits: list[npt.NDArray[np.float32]]) -> list[int]:
+        """Let the answer take what `logits` of the last rows lead to while guesses are right."""
+        sequence = part.sequence
+        taken: list[int] = []
+        for row, guess in zip(logits, [*part.draft, None], strict=False):
+            try:
+                sequence.answer.take(row)
+            except EllmError as error:
+                sequence.error = error
+                break
+            taken.append(sequence.answer.tokens[-1])
+            if taken[-1] != guess or sequence.finished:
+                break
+        if taken:
+            now = time.perf_counter()
+            sequence.timeline.last_token = now
+            if sequence.timeline.first_token is None:
+                sequence.timeline.first_token = now
+        return taken
 
-    def _take_token(self, sequence: TokenSequence, logits: npt.NDArray[np.float32]) -> None:
-        try:
-            sequence.answer.take(logits)
-        except EllmError as error:
-            sequence.error = error
+    def _commit(
+        self, part: Part, taken: list[int], choices: RowChoices | None, seconds: float
+    ) -> None:
+        """Make rows part of their sequence: a prompt's all, an answer's one per token taken."""
+        sequence = part.sequence
+        rows = len(taken) if part.in_answer else part.count
+        sequence.cached_tokens = part.start + rows
+        keep_choices(part, choices, rows)
+        if self._prefixes is not None:
+            self._prefixes.keep(sequence)
+        if part.in_answer and taken:
+            self._chains.committed(part, taken, seconds)
+        if sequence.finished:
+            with self._live_lock:
+                self._remove(sequence)
+        elif sequence.chains is not None:
+            read = [] if part.in_answer else sequence.tokens(part.start, rows)
+            sequence.chains.commit([*read, *taken])
+
+    def _restore(self) -> None:
+        if self._prefixes is None:
             return
-        now = time.perf_counter()
-        sequence.timeline.last_token = now
-        if sequence.timeline.first_token is None:
-            sequence.timeline.first_token = now
+        with self._live_lock:
+            sequence = self._scheduler.restoring()
+        if sequence is not None:
+            self._prefixes.restore(sequence)
+
+    def _remove(self, sequence: TokenSequence) -> None:
+        if self._prefixes is not None and sequence.blocks.size:
+            self._executor.forget(sequence.blocks)  # shared ones are not freed, but read as stored
+        self._scheduler.remove(sequence)
+        if sequence.chains is not None:
+            sequence.chains.close()
 
     def _end_aborted(self) -> None:
         with self._live_lock:
             for sequence in self._scheduler.sequences:
                 if sequence.aborted:
                     sequence.answer.finish("abort")
-                    self._scheduler.remove(sequence)
+                    self._remove(sequence)

@@ -5,23 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, overload
+from typing import TYPE_CHECKING, Literal, Self, Unpack, overload
 
 from ellm.config.attention import EXACT, AttentionConfig
 from ellm.config.bounds import check_integer
 from ellm.config.engine import EngineConfig
 from ellm.config.model import ModelConfig
+from ellm.config.options import EngineOptions, engine_config
 from ellm.config.sampling import SamplingParams
 from ellm.engine import prompts
+from ellm.engine.chains import Chains
 from ellm.engine.core import EngineCore
-from ellm.engine.opened import OpenEngine, raise_error_of
+from ellm.engine.opened import OpenEngine
 from ellm.engine.outputs import ProgressCallback, RequestOutput, Score, StreamChunk
 from ellm.engine.parts import LoadedModel, LoadProgress
+from ellm.engine.prefixes import PrefixConfig
 from ellm.engine.progress import ProgressReporter
 from ellm.engine.prompts import Prompt
 from ellm.engine.replay import Replay
-from ellm.engine.requests import ChunkCursor, new_sequence, params_for, request_output
+from ellm.engine.requests import params_for, request_output
 from ellm.engine.scoring import score
 from ellm.engine.sequence import Sequence as TokenSequence
 from ellm.engine.stats import NUMPY_FACTS, ModelFacts
@@ -33,7 +37,7 @@ from ellm.tokenizers.messages import Message
 from ellm.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from ellm.engine.loading import OpenedModel
+    from ellm.engine.opening import OpenedModel
 
 
 class LLM:
@@ -47,33 +51,20 @@ class LLM:
         self,
         model: str | os.PathLike[str] | OpenedModel | None = None,
         *,
-        threads: int | None = None,
-        context_tokens: int | None = None,
-        kv_type: str = "int8",
-        rows_per_chunk: int = 512,
-        mmap: bool = True,
-        attention: str = "exact",
-        sparse_tokens: int | None = None,
-        sparse_mass: float | None = None,
         load_progress: LoadProgress | None = None,
+        **options: Unpack[EngineOptions],
     ) -> None:
-        """Load a model; see `EngineConfig` for the options.
+        """Load a model.
 
         Args:
             model: A path, a name of the built-in registry or a Hugging Face `org/repo[:quant]`;
                 None is the default model. It is fetched if it is not on this machine. Or what
-                `ellm.engine.loading.open_model` returned: a header that was read already.
-            threads: Threads to use; None is all that this process may run on.
-            context_tokens: Tokens that the KV cache holds; None is what model and memory allow.
-            kv_type: Storage of keys and values, "int8", "f16" or "f32".
-            rows_per_chunk: Rows of a step at most.
-            mmap: Map the weights instead of copying them.
-            attention: Which KV blocks answers read, "exact", "bounded", "sparse" or "auto"; see
-                `AttentionConfig`. Prompts are always read exactly.
-            sparse_tokens: Most tokens chosen besides the first 64, the last 512 and the open block.
-            sparse_mass: Share of the attention to read; None is what calibration found, or 0.95.
+                `ellm.engine.opening.open_model` returned: a header that was read already.
             load_progress: Called with bytes done and bytes in total while a model is fetched and
                 while its weights are prepared.
+            options: threads, context_tokens, kv_type, rows_per_chunk, mmap, attention,
+                sparse_tokens, sparse_mass, speculation, draft_model, chain_length, cache_reuse,
+                cache_dir, kv_cache_gb, cache_disk_gb; see `ellm.EngineOptions`.
 
         Raises:
             ConfigError: An option cannot work.
@@ -83,20 +74,13 @@ class LLM:
             UnsupportedError: The model uses something eLLM does not implement.
             CapacityError: Weights and KV do not fit in memory.
         """
-        options = EngineConfig(
-            threads=threads,
-            context_tokens=context_tokens,
-            kv_type=kv_type,
-            rows_per_chunk=rows_per_chunk,
-            mmap=mmap,
-            attention=AttentionConfig(mode=attention, mass=sparse_mass, tokens=sparse_tokens),
-        )
+        config = engine_config(options)
         # Not at the top: an engine over other parts works without the compiled core.
         from ellm.engine.loading import load_model
 
         reference = os.fspath(model) if isinstance(model, os.PathLike) else model
-        loaded = load_model(reference, options, load_progress)
-        self._set_up(loaded, options.rows_per_chunk, options.attention)
+        loaded = load_model(reference, config, load_progress)
+        self._set_up(loaded, config.rows_per_chunk, config.attention)
 
     @classmethod
     def from_parts(
@@ -108,6 +92,8 @@ class LLM:
         rows_per_chunk: int = 512,
         context_tokens: int | None = None,
         attention: AttentionConfig = EXACT,
+        chains: Chains | None = None,
+        reuse: PrefixConfig | None = None,
         facts: ModelFacts = NUMPY_FACTS,
     ) -> Self:
         """Return an engine over parts that exist already.
@@ -124,11 +110,17 @@ class LLM:
         check_integer("context_tokens", context_tokens, minimum=2, maximum=most)
         llm = cls.__new__(cls)
         model = LoadedModel(executor, tokenizer, config, context_tokens, facts)
+        model = replace(model, chains=chains, reuse=reuse)
         llm._set_up(model, rows_per_chunk, attention)
         return llm
 
     def _set_up(self, model: LoadedModel, rows_per_chunk: int, attention: AttentionConfig) -> None:
-        core = EngineCore(model.executor, max_step_rows=rows_per_chunk)
+        core = EngineCore(
+            model.executor,
+            max_step_rows=rows_per_chunk,
+            chains=model.chains,
+            reuse=model.reuse,
+        )
         policy = AttentionPolicy(attention, model.profile)
         self._open: OpenEngine | None = OpenEngine(model, core, policy)
 
@@ -199,11 +191,12 @@ class LLM:
         """
         single = prompts.is_single(prompt)
         requests = [prompt] if single else list(prompt)
+        opened = self._opened()
         sequences = [
-            self._sequence(request, chosen)
+            opened.sequence(request, chosen)
             for request, chosen in zip(requests, params_for(params, len(requests)), strict=True)
         ]
-        for _ in self._drive(sequences, progress):
+        for _ in opened.run(sequences, progress):
             pass
         outputs = [request_output(sequence, self._model.facts) for sequence in sequences]
         return outputs[0] if single else outputs
@@ -230,7 +223,7 @@ class LLM:
         if not prompts.is_single(prompt):
             raise RequestError("a stream answers one prompt, found a list of prompts")
         (chosen,) = params_for(params, 1)
-        return self._chunks(self._sequence(prompt, chosen, tracer), progress)
+        return self._chunks(self._opened().sequence(prompt, chosen, tracer), progress)
 
     @contextmanager
     def replay(self, capacity_tokens: int) -> Iterator[Replay]:
@@ -329,7 +322,7 @@ class LLM:
         """End every request and let go of the model; later calls are refused."""
         if self._open is None:
             return
-        self._open.core.abort()
+        self._open.core.close()
         self._open.model.tokenizer.close()
         self._open = None
 
@@ -355,45 +348,7 @@ class LLM:
     def _model(self) -> LoadedModel:
         return self._opened().model
 
-    def _sequence(
-        self, prompt: object, params: SamplingParams, tracer: BlockTracer | None = None
-    ) -> TokenSequence:
-        opened = self._opened()
-        vocab_size = opened.core.vocab_size
-        tokens = prompts.encode_prompt(prompt, self._model.tokenizer, vocab_size)
-        return new_sequence(
-            tokens,
-            params,
-            opened.model,
-            vocab_size=vocab_size,
-            attention=opened.attention,
-            tracer=tracer,
-        )
-
-    def _drive(
-        self, sequences: list[TokenSequence], progress: ProgressCallback | None
-    ) -> Iterator[None]:
-        """Step until all of `sequences` are finished, yielding after each step."""
-        core = self._opened().core
-        reporter = ProgressReporter(progress, sum(len(item.prompt) for item in sequences))
-        try:
-            core.submit(sequences)
-            while not all(sequence.finished for sequence in sequences):
-                core.step()
-                raise_error_of(sequences)
-                reporter.report(sum(item.read_prompt_tokens for item in sequences))
-                yield
-            raise_error_of(sequences)  # of a step that another caller ran
-        finally:
-            core.remove(sequences)
-
     def _chunks(
         self, sequence: TokenSequence, progress: ProgressCallback | None
     ) -> Iterator[StreamChunk]:
-        cursor = ChunkCursor(sequence, self._model.facts)
-        for _ in self._drive([sequence], progress):
-            if chunk := cursor.next_chunk():
-                yield chunk
-        # Another caller's step may have ended the answer while this one was not asked for more.
-        if chunk := cursor.next_chunk():
-            yield chunk
+        yield from self._opened().chunks(sequence, progress)

@@ -4,67 +4,24 @@ from __future__ import annotations
 
 import functools
 import time
-from dataclasses import dataclass
 
 from ellm.config.engine import EngineConfig
-from ellm.config.model import ModelConfig
 from ellm.engine.context import choose_context
+from ellm.engine.opening import OpenedModel, open_model
 from ellm.engine.parts import LoadedModel, LoadProgress
+from ellm.engine.pool_size import choose_blocks
+from ellm.engine.reuse import prefix_config
+from ellm.engine.sources import SourcePlan, plan_sources
 from ellm.engine.stats import ModelFacts
-from ellm.formats.gguf import GgufFile
-from ellm.formats.gguf.model_config import read_model_config
 from ellm.hardware.cpus import choose_cpus
 from ellm.hardware.memory import available_memory_bytes
-from ellm.hub import resolve
-from ellm.kv.block_pool import blocks_for
-from ellm.models import ARCHITECTURES, build_program
-from ellm.program.memory import memory_plan
+from ellm.program.executor import BLOCK_TOKENS
+from ellm.program.memory import MemoryPlan, kv_block_bytes, memory_plan
 from ellm.program.native_executor import NativeExecutor, load_native
 from ellm.program.ops import Attention, Program
 from ellm.program.weights import has_image
 from ellm.sparse.counts import ChoiceTotals
 from ellm.sparse.profile import SparseProfile, find_profile
-from ellm.tokenizers.collector import collector_paused
-from ellm.tokenizers.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedModel:
-    """A model file whose header was read: everything but the weights.
-
-    Attributes:
-        file: The GGUF file.
-        config: Hyper-parameters.
-        program: What a step computes.
-        tokenizer: Text to tokens and back.
-        opening_seconds: How long this took.
-    """
-
-    file: GgufFile
-    config: ModelConfig
-    program: Program
-    tokenizer: Tokenizer
-    opening_seconds: float
-
-
-def open_model(model: str | None, progress: LoadProgress | None = None) -> OpenedModel:
-    """Read and check a model's header, so that prompts can be counted before weights are loaded.
-
-    Args:
-        model: A path, a registry name, a hub reference, or None for the default.
-        progress: Called with bytes done and in total while it is fetched.
-
-    Raises:
-        EllmError: See `LLM`.
-    """
-    path = resolve(model) if progress is None else resolve(model, progress)
-    started = time.perf_counter()
-    with collector_paused():
-        file = GgufFile.open(path)
-        config = read_model_config(file, ARCHITECTURES)
-        program = build_program(config, file.tensors, path=str(path))
-        tokenizer = Tokenizer.from_gguf(file.metadata, path=str(path))
-    return OpenedModel(file, config, program, tokenizer, time.perf_counter() - started)
 
 
 def load_model(
@@ -90,34 +47,77 @@ def load_model(
         # are repacked. Later starts leave the encoder to the first text.
         opened.tokenizer.prepare()
     cpus = choose_cpus(options.threads)
-    context_tokens = choose_context(
-        options.context_tokens,
-        context_length=config.context_length,
-        available_bytes=available_memory_bytes(),
-        kv_type=options.kv_type,
-        plan=lambda num_blocks: memory_plan(
-            file,
-            program,
-            threads=len(cpus),
-            num_blocks=num_blocks,
-            max_rows=options.rows_per_chunk,
-            kv_type=options.kv_type,
-        ),
-    )
+    sources = plan_sources(opened, options, cpus, progress)
+    context_tokens, num_blocks = _sizes(opened, options, len(cpus), sources)
     executor = load_native(
         file,
         program,
         cpus=cpus,
-        num_blocks=blocks_for(context_tokens),
+        num_blocks=num_blocks,
         max_rows=options.rows_per_chunk,
+        max_tokens=context_tokens,
         kv_type=options.kv_type,
         mapped=options.mmap,
         progress=progress,
     )
+    chains = sources.load(executor, mapped=options.mmap, progress=progress)
     seconds = opened.opening_seconds + time.perf_counter() - started
-    facts = _facts(executor, program, load_seconds=seconds)
-    profile = _profile_of(opened)
-    return LoadedModel(executor, opened.tokenizer, config, context_tokens, facts, profile)
+    return LoadedModel(
+        executor,
+        opened.tokenizer,
+        config,
+        context_tokens,
+        facts=_facts(executor, program, load_seconds=seconds),
+        profile=_profile_of(opened),
+        chains=chains,
+        reuse=prefix_config(
+            options.cache,
+            model_fingerprint=file.fingerprint,
+            kv_type=options.kv_type,
+            block_bytes=executor.block_bytes,
+        ),
+    )
+
+
+def _sizes(
+    opened: OpenedModel, options: EngineConfig, threads: int, sources: SourcePlan
+) -> tuple[int, int]:
+    """Return the tokens of a context and the number of KV blocks."""
+
+    def plan(num_blocks: int, max_tokens: int | None = None) -> MemoryPlan:
+        return memory_plan(
+            opened.file,
+            opened.program,
+            threads=threads,
+            num_blocks=num_blocks,
+            max_rows=options.rows_per_chunk,
+            kv_type=options.kv_type,
+            max_tokens=max_tokens,
+            num_exits=sources.num_exits,
+        )
+
+    available_bytes = available_memory_bytes() - sources.draft_bytes
+    kv_bytes = kv_block_bytes(opened.program, options.kv_type)
+    context_length = opened.config.context_length
+    if options.cache.memory_gb is not None and options.context_tokens is None:
+        fits = int(options.cache.memory_gb * 1e9) // kv_bytes * BLOCK_TOKENS
+        context_length = max(BLOCK_TOKENS, min(context_length, fits))
+    context_tokens = choose_context(
+        options.context_tokens,
+        context_length=context_length,
+        available_bytes=available_bytes,
+        kv_type=options.kv_type,
+        plan=plan,
+    )
+    num_blocks = choose_blocks(
+        options.cache.memory_gb,
+        context_tokens=context_tokens,
+        keep=options.cache.reuse and options.context_tokens is None,
+        block_bytes=kv_bytes,
+        available_bytes=available_bytes,
+        plan=lambda blocks: plan(blocks, context_tokens),
+    )
+    return context_tokens, num_blocks
 
 
 def _facts(executor: NativeExecutor, program: Program, *, load_seconds: float) -> ModelFacts:

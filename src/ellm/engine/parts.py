@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ellm.config.model import ModelConfig
+from ellm.engine.chains import Chains
+from ellm.engine.prefixes import PrefixConfig
 from ellm.engine.stats import ModelFacts
 from ellm.program.executor import Executor
 from ellm.sparse.profile import SparseProfile
@@ -26,6 +28,8 @@ class LoadedModel:
         context_tokens: Tokens of prompt and answer that fit.
         facts: For statistics.
         profile: What calibration found about its attention, if it was calibrated.
+        chains: What guesses, if anything does.
+        reuse: How blocks are shared and kept, if they are.
     """
 
     executor: Executor
@@ -34,3 +38,5 @@ class LoadedModel:
     context_tokens: int
     facts: ModelFacts
     profile: SparseProfile | None = None
+    chains: Chains | None = None
+    reuse: PrefixConfig | None = None

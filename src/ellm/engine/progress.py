@@ -17,11 +17,11 @@ class ProgressReporter:
         self._started = time.perf_counter()
         self._reported_tokens = 0
 
-    def report(self, done_tokens: int) -> None:
-        """Call back if `done_tokens` is news."""
+    def report(self, done_tokens: int, *, known_tokens: int = 0) -> None:
+        """Call back if `done_tokens` is news; `known_tokens` of them did not have to be read."""
         if self._callback is None or done_tokens <= self._reported_tokens:
             return
         self._reported_tokens = done_tokens
-        rate = done_tokens / max(time.perf_counter() - self._started, 1e-9)
+        rate = max(1, done_tokens - known_tokens) / max(time.perf_counter() - self._started, 1e-9)
         left = (self._total_tokens - done_tokens) / rate
         self._callback(PromptProgress(done_tokens, self._total_tokens, rate, left))

@@ -17,6 +17,8 @@ from ellm.program.executor import BLOCK_TOKENS
 from ellm.sampling.sampler import Sampler
 from ellm.sparse.policy import AttentionPolicy
 from ellm.sparse.tracing import BlockTracer
+from ellm.speculative.chain import SequenceChains
+from ellm.speculative.counts import ChainLog
 from ellm.tokenizers.stream import StreamDecoder
 
 
@@ -49,6 +51,7 @@ def new_sequence(
     vocab_size: int,
     attention: AttentionPolicy,
     tracer: BlockTracer | None = None,
+    chains: SequenceChains | None = None,
 ) -> TokenSequence:
     """Return a sequence for `tokens`, with an answer that the context has room for.
 
@@ -65,7 +68,14 @@ def new_sequence(
         sampler=Sampler(params, tokens, vocab_size),
         decoder=StreamDecoder(model.tokenizer),
     )
-    return TokenSequence(tokens, answer, attention=attention, tracer=tracer)
+    return TokenSequence(
+        tokens,
+        answer,
+        attention=attention,
+        tracer=tracer,
+        chains=chains,
+        cache_salt=params.cache_salt,
+    )
 
 
 def request_output(sequence: TokenSequence, facts: ModelFacts) -> RequestOutput:
@@ -93,6 +103,10 @@ def request_stats(sequence: TokenSequence, facts: ModelFacts) -> Stats:
     total = sum(position // BLOCK_TOKENS for position in rows) * facts.choosing_heads
     total = max(total, chosen.blocks_total)  # an executor that counts no heads
     depth = len(sequence.prompt) + answer_tokens // 2
+    reuse = sequence.reuse
+    kv_used_bytes, disk_used_bytes = reuse.used_bytes()
+    log = ChainLog() if sequence.chains is None else sequence.chains.log
+    sources = log.by_source()
     saved = facts.bytes_saved(chosen) // max(1, len(rows))
     return Stats(
         prompt_tokens=len(sequence.prompt),
@@ -113,6 +127,16 @@ def request_stats(sequence: TokenSequence, facts: ModelFacts) -> Stats:
         kv_blocks_read=total - (chosen.blocks_total - chosen.blocks_read),
         widened=chosen.widened,
         skipped_mass=chosen.skipped_mass,
+        cached_tokens_memory=reuse.memory_tokens,
+        cached_tokens_disk=reuse.disk_tokens,
+        kv_used_bytes=kv_used_bytes,
+        disk_used_bytes=disk_used_bytes,
+        proposed_tokens=sum(counts.proposed_tokens for counts in sources.values()),
+        accepted_tokens=sum(counts.accepted_tokens for counts in sources.values()),
+        tokens_per_step=log.tokens / log.steps if log.steps else float(answer_tokens > 1),
+        guesses=sources,
+        guessing_seconds=log.guessing_seconds,
+        saved_seconds=log.saved_seconds,
     )
 
 

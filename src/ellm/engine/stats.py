@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ellm.hardware.bandwidth import read_bandwidth_gb_per_s
 from ellm.sparse.counts import ChoiceTotals
+from ellm.speculative.counts import SourceCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,16 @@ class Stats:
         widened: Times a row and KV head needed more than 4,096 chosen tokens.
         skipped_mass: Mean share of the attention in blocks that entered through their means only:
             exact in "bounded" mode, estimated in "sparse".
+        cached_tokens_memory: Prompt tokens that were in memory from earlier requests.
+        cached_tokens_disk: Prompt tokens that came from disk.
+        kv_used_bytes: KV blocks in use or kept for later requests; 0 where none are kept.
+        disk_used_bytes: KV blocks on disk.
+        proposed_tokens: Guesses at next tokens that steps checked.
+        accepted_tokens: Those that were right.
+        tokens_per_step: Tokens per step after the first token; 1 without guesses.
+        guesses: The same by source and position.
+        guessing_seconds: What making guesses took.
+        saved_seconds: What guesses saved, by the time that steps of one row take here.
     """
 
     prompt_tokens: int
@@ -86,11 +97,27 @@ class Stats:
     kv_blocks_read: int
     widened: int
     skipped_mass: float
+    cached_tokens_memory: int
+    cached_tokens_disk: int
+    kv_used_bytes: int
+    disk_used_bytes: int
+    proposed_tokens: int
+    accepted_tokens: int
+    tokens_per_step: float
+    guesses: Mapping[str, SourceCounts]
+    guessing_seconds: float
+    saved_seconds: float
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Share of guesses that were right; 0 without guesses."""
+        return self.accepted_tokens / self.proposed_tokens if self.proposed_tokens else 0.0
 
     @property
     def prefill_tokens_per_second(self) -> float:
-        """Rate at which the prompt was read; 0 if it was not read to its end."""
-        return self.prompt_tokens / self.prompt_seconds if self.prompt_seconds else 0.0
+        """Rate at which the prompt was read, of what had to be; 0 if it was not read to its end."""
+        read = self.prompt_tokens - self.cached_tokens_memory - self.cached_tokens_disk
+        return read / self.prompt_seconds if self.prompt_seconds else 0.0
 
     @property
     def decode_tokens_per_second(self) -> float:

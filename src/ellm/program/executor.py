@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from ellm.errors import CapacityError, RequestError
 
 BLOCK_TOKENS = 64
+# Of the bytes of a stored block and of how they are computed; raised when either changes, so that
+# blocks of earlier versions on disk are not found any more.
+KV_FORMAT_VERSION = 1
 NUM_COUNTS = 5  # columns of `RowChoices.counts`
 
 Tokens = NDArray[np.int32]

@@ -53,6 +53,7 @@ def memory_plan(
     num_blocks: int,
     max_rows: int,
     kv_type: str,
+    max_tokens: int | None = None,
     num_exits: int = 0,
 ) -> MemoryPlan:
     """Return the bytes `load_native` will take with the same arguments, and exits added to it.
@@ -61,7 +62,7 @@ def memory_plan(
         UnsupportedError: A matrix has a shape that its format cannot hold.
     """
     kv = (program.num_layers, program.num_kv_heads, program.head_dim, kv_type)
-    positions = num_blocks * BLOCK_TOKENS
+    positions = max_positions(num_blocks, max_tokens)
     # int8 blocks have a float form while rows are in them: those of a step, two before, and one
     # more for each of a few sequences beside.
     open_blocks = min(num_blocks, -(-max_rows // BLOCK_TOKENS) + _OPEN_BLOCKS)
@@ -73,6 +74,18 @@ def memory_plan(
         kv_bytes=native.kv_block_bytes(kv) * num_blocks + open_bytes,
         exits_bytes=exits_bytes(program, max_rows=max_rows, num_exits=num_exits),
     )
+
+
+def kv_block_bytes(program: Program, kv_type: str) -> int:
+    """Return the bytes of a KV block of 64 tokens."""
+    kv = (program.num_layers, program.num_kv_heads, program.head_dim, kv_type)
+    return native.kv_block_bytes(kv)
+
+
+def max_positions(num_blocks: int, max_tokens: int | None) -> int:
+    """Return the positions that tables and scratch are made for, a multiple of 64."""
+    blocks = num_blocks if max_tokens is None else min(num_blocks, -(-max_tokens // BLOCK_TOKENS))
+    return blocks * BLOCK_TOKENS
 
 
 def exits_bytes(program: Program, *, max_rows: int, num_exits: int) -> int:

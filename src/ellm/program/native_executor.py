@@ -22,7 +22,7 @@ from ellm.program.executor import (
     check_step,
 )
 from ellm.program.exits import EXIT_FORMAT, check_added, check_boundary, check_exit, stored_map
-from ellm.program.memory import quantized_slots
+from ellm.program.memory import max_positions, quantized_slots
 from ellm.program.ops import (
     Attention,
     Embed,
@@ -67,6 +67,7 @@ class NativeExecutor:
         cpus: Sequence[int],
         num_blocks: int,
         max_rows: int,
+        max_tokens: int | None = None,
         kv_type: str = "f32",
         isa: str | None = None,
     ) -> None:
@@ -77,8 +78,9 @@ class NativeExecutor:
             weights: Its matrices and vectors.
             source: The file they came from, for the formats.
             cpus: One pinned thread each.
-            num_blocks: KV blocks of 64 tokens; also bounds the length of a sequence.
+            num_blocks: KV blocks of 64 tokens.
             max_rows: Most rows of a step.
+            max_tokens: Longest sequence; None is all blocks.
             kv_type: "f32", "f16" or "int8".
             isa: Instruction set; None is `ELLM_ISA` or the highest this CPU has.
 
@@ -98,14 +100,13 @@ class NativeExecutor:
         self._program = program
         self._cpus = list(cpus)
         self._exits: dict[int, int] = {}  # bytes of the map, by layer
-        self.num_layers = program.num_layers
-        self.hidden_size = program.hidden_size
+        self.num_layers, self.hidden_size = program.num_layers, program.hidden_size
         self.block_bytes = native.kv_block_bytes(_kv_shape(program, kv_type))
         self._native = native.executor(
             isa=self.isa,
-            cpus=list(cpus),
+            cpus=self._cpus,
             max_rows=max_rows,
-            max_positions=num_blocks * BLOCK_TOKENS,
+            max_positions=max_positions(num_blocks, max_tokens),
             kv=_kv_shape(program, kv_type),
             num_blocks=num_blocks,
             vocab_size=program.vocab_size,
@@ -290,6 +291,7 @@ def load_native(
     cpus: Sequence[int],
     num_blocks: int,
     max_rows: int,
+    max_tokens: int | None = None,
     kv_type: str = "f32",
     mapped: bool = True,
     progress: Progress | None = None,
@@ -309,6 +311,7 @@ def load_native(
         cpus=cpus,
         num_blocks=num_blocks,
         max_rows=max_rows,
+        max_tokens=max_tokens,
         kv_type=kv_type,
     )
 

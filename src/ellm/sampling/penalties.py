@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Sequence
 
@@ -38,6 +39,14 @@ class Penalties:
     def active(self) -> bool:
         """Whether any penalty changes logits."""
         return bool(self._repetition != 1 or self._presence or self._frequency)
+
+    def fork(self) -> Penalties:
+        """Return counts that go on from these, and leave these alone."""
+        fork = copy.copy(self)
+        fork._recent = self._recent.copy()
+        fork._recent_counts = self._recent_counts.copy()
+        fork._answer_counts = self._answer_counts.copy()
+        return fork
 
     def add(self, token: int) -> None:
         """Count a token that joined the answer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -42,6 +43,13 @@ class Sampler:
         self._bias_tokens = np.array(list(params.logit_bias), dtype=np.int64)
         self._biases = np.array(list(params.logit_bias.values()), dtype=np.float32)
         self._generator = np.random.Generator(np.random.PCG64(params.seed))
+
+    def fork(self) -> Sampler:
+        """Return a sampler that makes the same choices from here on, and leaves this one alone."""
+        fork = copy.copy(self)
+        fork._penalties = self._penalties.fork()
+        fork._generator = copy.deepcopy(self._generator)
+        return fork
 
     def sample(self, logits: npt.NDArray[np.float32], *, forbidden: Collection[int] = ()) -> int:
         """Return the next token for `logits` (V,), which are left as they are.

@@ -52,6 +52,12 @@ class AttentionPolicy:
     def _profile(self) -> SparseProfile | None:
         return self.profile if self.config.mode in PROFILED_MODES else None
 
+    def rows_alike(self, position: int, count: int) -> int:
+        """Return how many of `count` rows from `position` on have the rule of the first."""
+        if self.config.mode != "auto" or position >= self.sparse_from_tokens:
+            return count
+        return min(count, self.sparse_from_tokens - position)
+
     def rule_at(self, position: int) -> ChoiceRule | None:
         """Return the rule of an answer's row at `position`, or None if it reads everything."""
         config = self.config

@@ -38,11 +38,11 @@ class BlockTracer:
         """Return arrays for `count` rows that see at most `blocks` blocks."""
         return Observation(shares=np.zeros((count, *self._shape, blocks), dtype=np.float32))
 
-    def keep(self, observation: Observation, start: int) -> None:
-        """Take the rows, the first of which is at position `start`, as part of the answer."""
+    def keep(self, observation: Observation, start: int, rows: int) -> None:
+        """Take the first `rows`, from position `start` on, as part of the answer."""
         if observation.shares is None:
             return
-        for i, row in enumerate(observation.shares):
+        for i, row in enumerate(observation.shares[:rows]):
             if self.wants_more:
                 self.rows.append(row.astype(np.float16))
                 self.positions.append(start + i)

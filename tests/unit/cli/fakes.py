@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from ellm.cli import backend
 from ellm.config.sampling import SamplingParams
+from ellm.speculative.counts import SourceCounts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +36,22 @@ class FakeStats:
     kv_blocks_read: int = 0
     widened: int = 0
     skipped_mass: float = 0.0
+    cached_tokens_memory: int = 0
+    cached_tokens_disk: int = 0
+    kv_used_bytes: int = 0
+    disk_used_bytes: int = 0
+    proposed_tokens: int = 0
+    accepted_tokens: int = 0
+    tokens_per_step: float = 1.0
+    guesses: dict[str, SourceCounts] = field(default_factory=dict)
+    guessing_seconds: float = 0.0
+    saved_seconds: float = 0.0
     prefill_tokens_per_second: float = field(default=250.0, init=False)
     decode_tokens_per_second: float = field(default=80.0, init=False)
     read_bandwidth_gb_per_s: float = field(default=16.0, init=False)
     decode_ceiling_tokens_per_second: float = field(default=160.0, init=False)
     mem_bandwidth_util: float = field(default=0.5, init=False)
+    acceptance_rate: float = field(default=0.0, init=False)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import pytest
 from ellm import __version__
 from ellm.config.engine import KV_TYPES
 from ellm.engine.benchmark import Benchmark
-from ellm.engine.loading import open_model
+from ellm.engine.opening import open_model
 from ellm.errors import NativeError
 from ellm.hardware.machine import cpu_name
 from tests.support.tiny_gguf import tiny_gguf

@@ -69,15 +69,11 @@ def test_too_many_stop_strings_are_refused(ellm: Ellm, fake: FakeBackend) -> Non
 @pytest.mark.parametrize(
     "option",
     [
-        "--draft-model",
-        "--speculative-chain",
-        "--cache-reuse",
         "--lora",
         "--gpu-layers",
         "--numa",
         "--numa-aware",
         "--quant-level",
-        "--kv-cache-gb",
     ],
 )
 def test_options_of_later_versions_are_refused_not_ignored(
@@ -139,3 +135,22 @@ def test_without_a_command_help_is_shown(ellm: Ellm) -> None:
     done = ellm()
     assert done.status == 2
     assert "Commands:" in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--speculation", "magic"], "allowed is off or auto or suffix or draft_model or shallow"),
+        (["--speculation", "draft_model"], "draft_model"),
+        (["--speculation", "suffix", "--draft-model", "tiny"], "none with speculation 'suffix'"),
+        (["--draft-model", ""], "a path or the name of a model"),
+        (["--speculative-chain", "0"], "1 to 32"),
+        (["--speculative-chain", "33"], "1 to 32"),
+    ],
+)
+def test_sources_of_guesses_that_cannot_work_are_refused(
+    ellm: Ellm, fake: FakeBackend, options: list[str], told: str
+) -> None:
+    done = ellm("run", "-p", "x", *options)
+    assert (done.status, fake.engines) == (2, [])
+    assert told in " ".join(done.err.split())

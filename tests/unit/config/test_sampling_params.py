@@ -36,6 +36,8 @@ REFUSED = {
     "ignore_eos": [1, 0, None, "yes"],
     "min_tokens": [-1, 257, 2**31, True, 1.0],
     "logprobs": [-1, 21, 10**6, True, 1.0, "5"],
+    "cache_salt": [5, None, "x" * 1025],
+    "chain_length": [-1, 33, True, 1.0, "5"],
 }
 
 

@@ -20,7 +20,7 @@ def observe(tracer, start, count, blocks, first=1.0):
     observation = tracer.observation(count, blocks)
     for row in range(count):
         observation.shares[row] = first + row
-    tracer.keep(observation, start)
+    tracer.keep(observation, start, len(observation.shares))
 
 
 def test_arrays_have_the_shape_of_the_model_and_are_all_that_is_asked_for():
@@ -60,14 +60,14 @@ def test_a_tracer_without_room_keeps_nothing():
 def test_kept_rows_do_not_change_with_the_array_they_came_from():
     tracer = make()
     observation = tracer.observation(1, 1)
-    tracer.keep(observation, 0)
+    tracer.keep(observation, 0, len(observation.shares))
     observation.shares[:] = 9
     assert not tracer.rows[0].any()
 
 
 def test_observations_without_shares_are_nothing_to_keep():
     tracer = make()
-    tracer.keep(Observation(exact=np.ones((1, LAYERS, 4, 2), np.float32)), 0)
+    tracer.keep(Observation(exact=np.ones((1, LAYERS, 4, 2), np.float32)), 0, 1)
     assert tracer.rows == []
 
 
@@ -88,7 +88,7 @@ def test_which_blocks_were_read_survives_rounding_to_half_precision():
     tracer = make()
     observation = tracer.observation(1, 4)
     observation.shares[...] = [0.5, -0.25, -1e-12, 1e-12]
-    tracer.keep(observation, 0)
+    tracer.keep(observation, 0, len(observation.shares))
     shares = tracer.shares(4)[0, 0, 0]
     np.testing.assert_array_equal(np.signbit(shares), [False, True, True, False])
     np.testing.assert_array_equal(np.abs(shares), [0.5, 0.25, 0, 0])

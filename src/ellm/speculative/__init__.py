@@ -1,0 +1,1 @@
+"""Chains: cheap guesses at the next tokens, checked together in one step."""
