@@ -18,6 +18,8 @@ from ellm.speculative.policy import share_rows
 from ellm.speculative.source import DraftContext, Drafter, Proposal
 from ellm.speculative.step_times import StepTimes
 
+# Of so many steps one goes without guesses, so that what they are compared with stays known.
+PLAIN_EVERY = 32
 # Time for measuring steps before the first chain.
 MEASURING_SECONDS = 0.8
 
@@ -44,6 +46,7 @@ class Chains:
         self._draft_model = draft_model
         self._times = StepTimes()
         self._measured = False
+        self._steps_with_guesses = 0
 
     def open(self, most: int | None) -> SequenceChains | None:
         """Return the sources for a new sequence; None if it wants no guesses."""
@@ -66,6 +69,9 @@ class Chains:
         if not any(part.sequence.chains for part in parts):
             return parts
         self._measure(executor, pool, max_rows)
+        self._steps_with_guesses += 1
+        if self._steps_with_guesses > PLAIN_EVERY:
+            return parts
         step = NextStep(self._seconds(parts), len(parts))
         proposals = [self._propose(part, step, max_rows - len(parts)) for part in parts]
         chances = [proposal.chances if proposal else [] for proposal in proposals]
@@ -80,6 +86,8 @@ class Chains:
     def observe(self, parts: Sequence[Part], seconds: float) -> None:
         """Take the time that a step over rows of answers took."""
         rows = sum(part.count for part in parts)
+        if rows == len(parts):
+            self._steps_with_guesses = 0
         self._times.observe(_mode(parts), _depth_tokens(parts), rows, seconds)
 
     def committed(self, part: Part, tokens: Sequence[int], seconds: float) -> None:

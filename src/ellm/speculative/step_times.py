@@ -1,39 +1,69 @@
-"""How long a step takes by rows and depth: measured before the first chain, refined since."""
+"""How long a step takes by rows and depth: measured before the first chain, refined since.
+
+What chains need is how rows compare, and machines are busy in fits that change all times alike. So
+a time is a product: one row at a depth, what more rows cost of that by the first table, how far
+they were found to be from it, and how busy the machine is now. A step that takes longer than this
+says moves mostly the last where its number of rows is well known, and mostly the rows' own factor
+where it is not.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-# A new time counts this much; one that is far off, as when the machine was busy, less.
-NEW_SHARE = 0.2
-FARTHEST = 2.0
-# A time is believed for so many steps, twice as many with every time that agrees, up to the most:
-# the machine may have been busy when it was taken, and rows that seem slow are never tried again
-# otherwise.
-FIRST_STEPS = 32
-MOST_STEPS = 512
+# Shares of a surprise, in logarithms, that move a factor: the first time most of it, later little.
+FIRST_SHARE = 0.6
+LEAST_SHARE = 0.05
+BUSY_SHARE = 0.25
+# Times after which rows at a depth count as known.
+KNOWN_TIMES = 4
+# Part of one row's attention that a further row is expected to take: half on AVX-512, where memory
+# limits one row, nearly all on AVX2.
+ROW_ATTENTION = 0.5
+# A surprise beyond this is taken for an accident.
+FARTHEST = math.log(3)
+# How far rows were found to be from the first table is forgotten by half in so many steps without
+# them, longer the better they are known: what seemed slow is tried again.
+HALF_LIFE_STEPS = 48
+LONGEST_HALF_LIFE_STEPS = 768
 
 
 @dataclass(slots=True)
-class _Cell:
-    seconds: float
-    step: int
-    times: int = 1
+class _Rows:
+    """Logarithm of how much longer some rows take than the first table says of them."""
+
+    surplus: float = 0.0
+    times: int = 0
+    step: int = 0
+
+    def at(self, step: int) -> float:
+        """Return what is left of the surplus after steps without these rows."""
+        half_life = min(HALF_LIFE_STEPS * max(1, self.times), LONGEST_HALF_LIFE_STEPS)
+        return float(self.surplus * 0.5 ** ((step - self.step) / half_life))
+
+
+@dataclass(slots=True)
+class _Depth:
+    """What is known at a depth: logarithm of one row's seconds, and the surplus of others."""
+
+    one_row: float
+    rows: dict[int, _Rows] = field(default_factory=dict)
 
 
 class StepTimes:
     """Predicts the seconds of a step.
 
-    Depths are kept in buckets of a quarter of themselves, modes of attention apart. What was never
-    run at a depth is scaled from what was, in the proportion of the first table.
+    Depths are kept in buckets of a quarter of themselves, modes of attention apart; a bucket begins
+    with what the nearest one knows.
     """
 
     def __init__(self) -> None:
-        """Know nothing: rows are free until a time is known."""
+        """Know nothing: more rows cost nothing until a time is known."""
         self._first: dict[int, float] = {}
-        self._cells: dict[tuple[object, int], dict[int, _Cell]] = {}
+        self._depths: dict[tuple[object, int], _Depth] = {}
+        self._busy = 0.0
         self._steps = 0
 
     def start(self, seconds: Mapping[int, float]) -> None:
@@ -43,41 +73,63 @@ class StepTimes:
     def observe(self, mode: object, depth_tokens: int, rows: int, seconds: float) -> None:
         """Take the time that a step took at this mean depth of its rows."""
         self._steps += 1
-        cells = self._cells.setdefault((mode, _bucket(depth_tokens)), {})
-        known = cells.get(rows)
-        if known is None or self._is_stale(known):
-            expected = self.predict(mode, depth_tokens, rows)
-            cells[rows] = _Cell(_near(seconds, expected) if self._first else seconds, self._steps)
-            return
-        known.seconds += NEW_SHARE * (_near(seconds, known.seconds) - known.seconds)
-        known.step = self._steps
-        known.times += 1
+        expected = self.predict(mode, depth_tokens, rows)
+        surprise = math.log(max(seconds, 1e-9) / expected)
+        surprise = min(max(surprise, -FARTHEST), FARTHEST)
+        known = self._known(mode, depth_tokens)
+        own = known.rows.setdefault(rows, _Rows())
+        own.surplus, own.step = own.at(self._steps), self._steps
+        own.times += 1
+        share = max(LEAST_SHARE, FIRST_SHARE / own.times)
+        if rows == 1:
+            known.one_row += share * surprise
+        else:
+            own.surplus += share * surprise
+        if own.times >= KNOWN_TIMES:
+            self._busy += BUSY_SHARE * surprise
 
     def predict(self, mode: object, depth_tokens: int, rows: int) -> float:
         """Return the seconds of a step; only their proportions mean anything at first."""
-        bucket = _bucket(depth_tokens)
-        near = self._nearest(mode, bucket, rows)
-        if near is None:
-            return self._shallow(rows)
-        known_rows, seconds = near
-        return seconds * self._shallow(rows) / self._shallow(known_rows)
+        known = self._nearest(mode, _bucket(depth_tokens))
+        if known is None:
+            return self._shallow(rows) * math.exp(self._busy)
+        own = known.rows.get(rows)
+        surplus = 0.0 if own is None or rows == 1 else own.at(self._steps)
+        return math.exp(known.one_row + self._busy + surplus) * self._ratio(rows, known.one_row)
 
-    def _nearest(self, mode: object, bucket: int, rows: int) -> tuple[int, float] | None:
-        """Return rows and time of the cell closest to what is asked: in depth, then in rows."""
-        found: tuple[int, int, int, float] | None = None
-        for (cell_mode, cell_bucket), cells in self._cells.items():
-            if cell_mode != mode:
-                continue
-            for cell_rows, cell in cells.items():
-                if cell_rows != 1 and self._is_stale(cell):
-                    continue
-                key = (abs(cell_bucket - bucket), abs(cell_rows - rows), cell_rows, cell.seconds)
-                if found is None or key < found:
-                    found = key
-        return None if found is None else (found[2], found[3])
+    def _known(self, mode: object, depth_tokens: int) -> _Depth:
+        key = (mode, _bucket(depth_tokens))
+        if key not in self._depths:
+            near = self._nearest(*key)
+            if near is None:
+                self._depths[key] = _Depth(math.log(self._shallow(1)))
+            else:
+                self._depths[key] = _Depth(
+                    near.one_row,
+                    {
+                        count: _Rows(own.at(self._steps), 1, self._steps)
+                        for count, own in near.rows.items()
+                    },
+                )
+        return self._depths[key]
 
-    def _is_stale(self, cell: _Cell) -> bool:
-        return self._steps - cell.step > min(MOST_STEPS, FIRST_STEPS << min(cell.times - 1, 8))
+    def _nearest(self, mode: object, bucket: int) -> _Depth | None:
+        near = min(
+            (key for key in self._depths if key[0] == mode),
+            key=lambda key: abs(key[1] - bucket),
+            default=None,
+        )
+        return None if near is None else self._depths[near]
+
+    def _ratio(self, rows: int, one_row: float) -> float:
+        """Return how much longer `rows` are expected to take than one, which takes this long.
+
+        What one row takes beyond a shallow step is attention, which every row pays for in part.
+        """
+        shallow = self._shallow(1)
+        attention = max(0.0, math.exp(one_row) - shallow)
+        more = attention * (1 + ROW_ATTENTION * (rows - 1))
+        return (self._shallow(rows) + more) / (shallow + attention)
 
     def _shallow(self, rows: int) -> float:
         """Return the first table's time, on a line between or beyond its entries."""
@@ -96,8 +148,3 @@ class StepTimes:
 
 def _bucket(depth_tokens: int) -> int:
     return round(math.log(depth_tokens + 256) / math.log(1.25))
-
-
-def _near(seconds: float, expected: float) -> float:
-    """Return a time as far as it is believed where another was expected."""
-    return min(max(seconds, expected / FARTHEST), expected * FARTHEST)

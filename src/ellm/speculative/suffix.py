@@ -27,7 +27,7 @@ _LENGTHS = tuple(_PRIORS)
 # A copy that met a token the text never had goes on behind it. Where the text had that token, what
 # followed it there is the better guess, on all kinds of answers of benchmarks/chains.py.
 _RESUMED = 0
-_RESUMED_PRIOR = (0.5, 0.75)
+_RESUMED_PRIOR = (0.35, 0.6)
 
 
 class Index(Protocol):
