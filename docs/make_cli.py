@@ -5,8 +5,11 @@ Usage: python docs/make_cli.py
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import typer
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from ellm.cli.app import app
@@ -38,6 +41,9 @@ everything else to standard error.
 | environment variable | meaning |
 |---|---|
 | `ELLM_CACHE` | where models and repacked weights are kept, instead of `~/.cache/ellm` |
+| `ELLM_KV_CACHE` | where what was read is kept, instead of `~/.cache/ellm/kv` |
+| `XDG_DATA_HOME` | chats are kept in `$XDG_DATA_HOME/ellm`, instead of `~/.local/share/ellm` |
+| `XDG_STATE_HOME` | likewise what was typed into chats, instead of `~/.local/state/ellm` |
 | `ELLM_MODELS` | a directory that is searched for models first |
 | `ELLM_ISA` | `scalar`, `avx2` or `avx512`: which kernels to use, instead of the fastest |
 | `HF_ENDPOINT`, `HF_TOKEN` | another Hugging Face server; access to private repositories |
@@ -48,13 +54,21 @@ def page() -> str:
     """Return the page."""
     group = get_group(app)
     with group.make_context("ellm", [], resilient_parsing=True, terminal_width=WIDTH) as context:
-        parts = [_HEAD, _section("ellm", group.get_help(context))]
-        for name, command in group.commands.items():
-            with command.make_context(
-                name, [], parent=context, resilient_parsing=True, terminal_width=WIDTH
-            ) as inner:
-                parts.append(_section(f"ellm {name}", command.get_help(inner)))
-    return "\n".join(parts)
+        return "\n".join([_HEAD, *_sections("ellm", group, context)])
+
+
+def _sections(
+    name: str, command: TyperCommand | TyperGroup, context: typer.Context
+) -> Iterator[str]:
+    """Yield what a command prints for --help, then the same for the commands it has."""
+    yield _section(name, command.get_help(context))
+    if not isinstance(command, TyperGroup):
+        return
+    for word, inner in command.commands.items():
+        with inner.make_context(
+            word, [], parent=context, resilient_parsing=True, terminal_width=WIDTH
+        ) as inside:
+            yield from _sections(f"{name} {word}", inner, inside)
 
 
 def _section(title: str, text: str) -> str:

@@ -12,6 +12,7 @@ from ellm.engine.chains import Chains
 from ellm.errors import NativeError
 from ellm.speculative.draft_model import DraftModel
 from ellm.speculative.source import Outlook
+from ellm.speculative.step_times import StepTimes
 from ellm.speculative.suffix import SuffixChances, SuffixDrafter
 from tests.support.byte_tokenizer import VOCAB_SIZE
 from tests.support.drafters import FlatTimes, OracleDrafter, RandomDrafter, timeless
@@ -256,6 +257,23 @@ def test_a_costly_source_is_not_asked_where_it_cannot_pay():
     llm = make(chains=Chains([lambda: Slow(VOCAB_SIZE)], most=4))
     llm.generate(PROMPT, GREEDY)
     assert asked == []
+
+
+class DearTimes(StepTimes):
+    """Every row seems to take as long as the first."""
+
+    def predict(self, mode, depth_tokens, rows):
+        del mode, depth_tokens
+        return 1.0 * rows
+
+
+def test_guesses_that_seem_not_to_pay_are_tried_now_and_then():
+    executor = FakeExecutor()
+    llm = make(executor, chains=chains_of("sure", most=4))
+    llm._open.core._chains._times = DearTimes()
+    llm.generate(PROMPT, SamplingParams(max_tokens=200, ignore_eos=True))
+    tried = [step for step in executor.steps if step[0].start > 40 and step[0].count > 1]
+    assert 2 <= len(tried) <= 8
 
 
 def test_chains_are_cut_where_auto_attention_changes_its_rule():

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from ellm import __version__
-from ellm.cli.commands import ask, bench, calibrate, list_models, pull, quality, run, show
+from ellm.cli.commands import ask, bench, calibrate, chat, list_models, pull, quality, run, show
+from ellm.cli.groups import cache, sessions
 
 app = typer.Typer(
     add_completion=False,
@@ -19,12 +20,15 @@ app = typer.Typer(
 )
 app.command("ask")(ask.ask)
 app.command("run")(run.run)
+app.command("chat")(chat.chat)
 app.command("pull")(pull.pull)
 app.command("list")(list_models.list_models)
 app.command("show")(show.show)
 app.command("bench")(bench.bench)
 app.command("quality")(quality.quality)
 app.command("calibrate")(calibrate.calibrate)
+app.add_typer(sessions.app, name="sessions")
+app.add_typer(cache.app, name="cache")
 
 
 def _print_version(wanted: bool) -> None:

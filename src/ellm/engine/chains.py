@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,6 +21,8 @@ from ellm.speculative.step_times import StepTimes
 
 # Of so many steps one goes without guesses, so that what they are compared with stays known.
 PLAIN_EVERY = 32
+# A guess that is worth a trial of more rows, whatever they are expected to take.
+TRIAL_CHANCE = 0.85
 # Time for measuring steps before the first chain.
 MEASURING_SECONDS = 0.8
 
@@ -76,6 +79,8 @@ class Chains:
         proposals = [self._propose(part, step, max_rows - len(parts)) for part in parts]
         chances = [proposal.chances if proposal else [] for proposal in proposals]
         lengths = share_rows(chances, step.seconds, most=max_rows - len(parts))
+        if not any(lengths):
+            lengths = self._trial(parts, chances)
         return [
             replace(part, count=1 + length, draft=tuple(proposal.tokens[:length]))
             if proposal is not None
@@ -111,6 +116,20 @@ class Chains:
     def _seconds(self, parts: Sequence[Part]) -> Callable[[int], float]:
         return functools.partial(self._times.predict, _mode(parts), _depth_tokens(parts))
 
+    def _trial(self, parts: Sequence[Part], chances: list[list[float]]) -> list[int]:
+        """Return a chain for a single sequence, now and then, where none is expected to pay.
+
+        Times that were wrong, as those of a busy machine, would never be known better otherwise.
+        """
+        lengths = [0] * len(parts)
+        if len(parts) == 1 and chances[0] and chances[0][0] >= TRIAL_CHANCE:
+            likely = itertools.takewhile(lambda chance: chance >= TRIAL_CHANCE, chances[0])
+            for length in (min(3, len(list(likely))), 1):
+                if self._times.needs_trial(_mode(parts), _depth_tokens(parts), 1 + length):
+                    lengths[0] = length
+                    break
+        return lengths
+
     def _propose(self, part: Part, step: NextStep, rows_left: int) -> Proposal | None:
         sequence = part.sequence
         if sequence.chains is None:
@@ -136,7 +155,9 @@ class Chains:
             self._draft_model.measure()
         blocks = pool.allocate(1)
         try:
-            self._times.start(_step_seconds(executor, blocks, min(1 + self._most, max_rows)))
+            self._times.start(
+                _step_seconds(executor, blocks, min(1 + self._most, max_rows, BLOCK_TOKENS))
+            )
         finally:
             pool.release(blocks)
 
@@ -149,13 +170,13 @@ def _step_seconds(executor: Executor, blocks: BlockIds, most_rows: int) -> dict[
     """
     seconds: dict[int, float] = {}
     began = time.perf_counter()
-    # Twice one row: the first time may wait for weights from the disk.
-    for rows in (1, 1, most_rows, 2, 4, 3, most_rows // 2, 6, 8):
-        if rows > min(most_rows, BLOCK_TOKENS):
-            continue
+    counts = [rows for rows in (1, 2, most_rows, 4, 3, 6, 8) if rows <= most_rows]
+    # One row first: it may wait for weights from the disk. Then the least of a few times each.
+    for rows in (1, *counts * 3):
         started = time.perf_counter()
         executor.step(np.zeros(rows, dtype=np.int32), [SequenceRows(blocks, 0, rows)], _NO_LOGITS)
-        seconds[rows] = time.perf_counter() - started
+        taken = time.perf_counter() - started
+        seconds[rows] = min(taken, seconds.get(rows, taken))
         if time.perf_counter() - began > MEASURING_SECONDS:
             break
     return seconds

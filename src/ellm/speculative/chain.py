@@ -58,6 +58,8 @@ class SequenceChains:
     ) -> Proposal | None:
         """Return the guesses that are expected to bring the most tokens per second.
 
+        If none pay, those that cost nothing: how many are checked, if any, is decided later.
+
         Args:
             most: Most guesses, at least 1.
             step: What checking them costs.
@@ -68,6 +70,7 @@ class SequenceChains:
             AbortedError: The engine was told to stop.
         """
         best: Proposal | None = None
+        free: Proposal | None = None
         rate = LEAST_GAIN * step.sequences / step.seconds(step.sequences)
         for drafter in list(self.drafters):
             outlook = drafter.outlook
@@ -78,12 +81,14 @@ class SequenceChains:
             found = self._ask(drafter, most, step, context)
             if found is None:
                 continue
+            if outlook is None:
+                free = free or found
             self.log.guessing_seconds += found.seconds
             self.log.saved_seconds -= found.seconds
             found_rate = best_rate(found.chances, step.seconds, rows=step.sequences)
             if found_rate > rate:
                 best, rate = found, found_rate
-        return best
+        return best or free
 
     def checked(self, guesses: int, right: int) -> None:
         """Learn that of the first `guesses` proposed tokens the first `right` were right."""

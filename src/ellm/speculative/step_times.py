@@ -22,6 +22,8 @@ KNOWN_TIMES = 4
 # Part of one row's attention that a further row is expected to take: half on AVX-512, where memory
 # limits one row, nearly all on AVX2.
 ROW_ATTENTION = 0.5
+# Steps after which rows are worth a trial, whatever they are expected to take.
+TRIAL_STEPS = 64
 # A surprise beyond this is taken for an accident.
 FARTHEST = math.log(3)
 # How far rows were found to be from the first table is forgotten by half in so many steps without
@@ -67,8 +69,18 @@ class StepTimes:
         self._steps = 0
 
     def start(self, seconds: Mapping[int, float]) -> None:
-        """Take the times of a shallow step by its number of rows."""
-        self._first = dict(sorted(seconds.items()))
+        """Take the times of a shallow step by its number of rows.
+
+        One that rows by themselves would not take was measured while the machine was busy.
+        """
+        one = seconds[1]
+        self._first = {rows: min(seconds[rows], rows * one) for rows in sorted(seconds)}
+
+    def needs_trial(self, mode: object, depth_tokens: int, rows: int) -> bool:
+        """Return whether `rows` were not run at this depth for so long that it is worth a step."""
+        known = self._nearest(mode, _bucket(depth_tokens))
+        own = None if known is None else known.rows.get(rows)
+        return own is None or self._steps - own.step >= TRIAL_STEPS
 
     def observe(self, mode: object, depth_tokens: int, rows: int, seconds: float) -> None:
         """Take the time that a step took at this mean depth of its rows."""

@@ -5,7 +5,12 @@ import random
 
 import pytest
 
-from ellm.speculative.step_times import HALF_LIFE_STEPS, LONGEST_HALF_LIFE_STEPS, StepTimes
+from ellm.speculative.step_times import (
+    HALF_LIFE_STEPS,
+    LONGEST_HALF_LIFE_STEPS,
+    TRIAL_STEPS,
+    StepTimes,
+)
 
 SHALLOW = {1: 0.030, 2: 0.033, 4: 0.036, 6: 0.060}
 
@@ -91,6 +96,21 @@ def test_rows_that_seemed_slow_are_tried_again_later_the_better_they_are_known()
     soon, late = steps_until_half(1), steps_until_half(40)
     assert soon <= 1.5 * HALF_LIFE_STEPS
     assert 2 * soon < late <= 1.5 * LONGEST_HALF_LIFE_STEPS
+
+
+def test_rows_never_take_longer_than_each_by_itself():
+    times = StepTimes()
+    times.start({1: 0.030, 2: 0.500, 4: 0.036})
+    assert ratio(times, 2) == 2.0
+
+
+def test_a_trial_is_due_when_rows_were_not_run_for_long(times):
+    assert times.needs_trial(None, 0, 2)
+    run(times, SHALLOW, [2])
+    assert not times.needs_trial(None, 0, 2)
+    run(times, SHALLOW, [1] * TRIAL_STEPS)
+    assert times.needs_trial(None, 0, 2)
+    assert times.needs_trial(None, 0, 4)
 
 
 def test_an_accident_is_not_believed(times):

@@ -1,0 +1,1 @@
+"""Commands that have commands of their own, a file each: `ellm cache ls`."""
