@@ -1,5 +1,6 @@
 """What was read before is not read again, and nobody can tell but by the clock."""
 
+import functools
 import secrets
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from hypothesis import strategies as st
 
 from ellm import CapacityError, NativeError, SamplingParams
 from ellm.config.attention import AttentionConfig
+from ellm.engine.chains import Chains
 from ellm.engine.prefixes import PrefixConfig
 from ellm.kv.disk.disk_cache import DiskCache
+from tests.support.byte_tokenizer import VOCAB_SIZE
+from tests.support.drafters import OracleDrafter, timeless
 from tests.support.fake_engine import GREEDY, make
 from tests.support.fake_executor import FakeExecutor, expected_greedy
 
@@ -256,3 +260,30 @@ def test_abort_while_blocks_are_restored_ends_the_answer(tmp_path, monkeypatch):
     assert [chunk.finish_reason for chunk in chunks] == ["abort"]
     out = llm.generate(LONG[:300], GREEDY)
     assert out.token_ids == expected_greedy(LONG[:300], 12)
+
+
+def oracle_chains(log):
+    make_drafter = functools.partial(OracleDrafter, VOCAB_SIZE, expected_greedy, log, error_rate=0)
+    return timeless(Chains([make_drafter], most=4))
+
+
+@pytest.mark.parametrize("place", ["memory", "disk"])
+def test_chains_copy_from_what_did_not_have_to_be_read(tmp_path, place):
+    """Sources are told of the whole text, wherever its blocks came from."""
+    params = SamplingParams(max_tokens=40, ignore_eos=True)
+    log = []
+    llm = make(reuse=shared(disk_in(tmp_path)), chains=oracle_chains(log))
+    llm.generate(LONG[:200], params)
+    if place == "disk":
+        llm.close()
+        llm = make(reuse=shared(disk_in(tmp_path)), chains=oracle_chains(log))
+    out = llm.generate(LONG[:200], params)
+    assert out.token_ids == expected_greedy(LONG[:200], 40)
+    told = [*LONG[:200], *out.token_ids]
+    for drafter in log:
+        assert drafter.told == told[: len(drafter.told)]
+        assert len(drafter.told) > 230
+    assert out.stats.tokens_per_step > 2
+    known = out.stats.cached_tokens_memory, out.stats.cached_tokens_disk
+    assert known == {"memory": (192, 0), "disk": (0, 192)}[place]
+    llm.close()

@@ -268,8 +268,11 @@ class EngineCore:
             with self._live_lock:
                 self._remove(sequence)
         elif sequence.chains is not None:
-            read = [] if part.in_answer else sequence.tokens(part.start, rows)
-            sequence.chains.commit([*read, *taken])
+            # From the start on, also where a prompt's beginning did not have to be read.
+            told, end = sequence.chains.told_tokens, sequence.cached_tokens
+            if taken:
+                end = len(sequence.prompt) + len(sequence.answer.tokens)
+            sequence.chains.commit(sequence.tokens(told, end - told))
 
     def _restore(self) -> None:
         if self._prefixes is None:

@@ -45,12 +45,14 @@ class SequenceChains:
         most: Most guesses per step.
         log: What they did.
         proposal: What the running step checks.
+        told_tokens: Tokens that the sources know.
     """
 
     drafters: list[Drafter]
     most: int
     log: ChainLog = field(default_factory=ChainLog)
     proposal: Proposal | None = None
+    told_tokens: int = 0
     _trust: dict[str, Trust] = field(default_factory=lambda: defaultdict(Trust))
 
     def propose(
@@ -98,6 +100,7 @@ class SequenceChains:
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Tell every source of tokens that are part of the sequence for good."""
+        self.told_tokens += len(tokens)
         for trust in self._trust.values():
             trust.fade(len(tokens))
         for drafter in self.drafters:
