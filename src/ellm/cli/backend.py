@@ -76,9 +76,15 @@ def open_text(path: Path) -> ModelText:
 
 
 def load_engine(
-    source: OpenedModel | Path, options: GenerationOptions, context_tokens: int, console: Console
+    source: OpenedModel | Path,
+    options: GenerationOptions,
+    context_tokens: int | None,
+    console: Console,
 ) -> LLM:
-    """Return the loaded model, with a progress line while its weights are prepared."""
+    """Return the loaded model, with a progress line while its weights are prepared.
+
+    Without `context_tokens` there is room for as much as model and memory allow.
+    """
     from ellm import LLM
 
     place = kv_place(options, console)

@@ -6,7 +6,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -133,9 +133,9 @@ def _load(
     context_tokens = options.context_tokens or model.context_length
     room = room_of(context_tokens, options.max_tokens)
     require_documents_fit(model.tokenizer, conversation, room)
-    # None is as much as memory allows, which `LLM` takes.
-    asked: Any = options.context_tokens
-    engine = stack.enter_context(backend.load_engine(model.source, options, asked, console))
+    engine = stack.enter_context(
+        backend.load_engine(model.source, options, options.context_tokens, console)
+    )
     loaded = EngineModel(console, engine, options)
     if loaded.room != room:
         require_documents_fit(model.tokenizer, conversation, loaded.room)
