@@ -34,6 +34,9 @@ class Chains:
 
     Guesses never change an answer: each is checked by the row that would come after it anyway. So
     what is learnt here, which depends on time and company, changes nothing but speed.
+
+    Attributes:
+        measured: Whether steps were timed, which takes a free block, or need not be.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class Chains:
         self._most = most
         self._draft_model = draft_model
         self._times = StepTimes()
-        self._measured = False
+        self.measured = not most  # without guesses there is nothing to know
         self._steps_with_guesses = 0
 
     def open(self, most: int | None) -> SequenceChains | None:
@@ -148,9 +151,9 @@ class Chains:
 
     def _measure(self, executor: Executor, pool: BlockPool, max_rows: int) -> None:
         """Learn what steps of few rows take, once, while there is a block to run them in."""
-        if self._measured or not pool.num_free:
+        if self.measured or not pool.num_free:
             return
-        self._measured = True
+        self.measured = True
         if self._draft_model is not None:
             self._draft_model.measure()
         blocks = pool.allocate(1)
