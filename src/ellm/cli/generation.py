@@ -62,7 +62,7 @@ def answer_prompt(
     params = options.sampling_params(plan.max_tokens, stop=stop)
     shown = {"model": path.name, **(extra or {})}
     with backend.load_engine(model.source, options, plan.context_tokens, console) as engine:
-        _tell_uncalibrated(console, options, engine)
+        tell_uncalibrated(console, options, engine)
         with_stats = not options.no_stats
         show_answer(
             console, engine, tokens, params, with_stats=with_stats, extra=shown, trace=trace
@@ -121,7 +121,7 @@ def reading_detail(step: PromptProgress) -> str:
     )
 
 
-def _tell_uncalibrated(console: Console, options: GenerationOptions, engine: LLM) -> None:
+def tell_uncalibrated(console: Console, options: GenerationOptions, engine: LLM) -> None:
     """Tell what a mode goes by where calibration has not found what this model needs."""
     from ellm.sparse.policy import PROFILED_MODES
 

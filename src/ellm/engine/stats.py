@@ -21,7 +21,7 @@ class ModelFacts:
             encoded waits for its encoder besides, a third of a second for 150,000 merges, unless
             the weights had to be repacked: then it is built here.
         weights_bytes: Weights as the executor holds them.
-        kv_bytes: KV cache for the whole context.
+        kv_bytes: All KV blocks, those included that keep what earlier requests read.
         arena_bytes: Slots of the largest step.
         bytes_per_token: Bytes read to decode one token at a depth of that many cached tokens.
         bytes_saved: Bytes that rows did not read because of what they chose.
@@ -54,7 +54,7 @@ class Stats:
         decode_seconds: From the first token to the last.
         model_load_ms: Time the model took to load.
         weights_bytes: Weights as the executor holds them.
-        kv_bytes: KV cache for the whole context.
+        kv_bytes: All KV blocks, those included that keep what earlier requests read.
         arena_bytes: Slots of the largest step.
         peak_rss_bytes: Most memory this process ever held.
         isa: Kernels in use.

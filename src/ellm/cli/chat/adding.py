@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from ellm.cli.chat.conversation import Conversation
 from ellm.cli.chat.overflow import Room, never_fits
 from ellm.cli.console import Console
-from ellm.cli.documents import STANDARD_INPUT, Document, Skipped, pack_documents
+from ellm.cli.documents import STANDARD_INPUT, Document
+from ellm.cli.packing import pack_and_tell
 from ellm.cli.prompts import PromptTokenizer, question_prompt
-from ellm.errors import ConfigError, RequestError
-from ellm.units import count_of
-
-_SHOWN_NAMES = 3
+from ellm.errors import ConfigError
 
 
 def pack(console: Console, paths: Sequence[str]) -> list[Document]:
@@ -26,19 +23,7 @@ def pack(console: Console, paths: Sequence[str]) -> list[Document]:
     """
     if STANDARD_INPUT in paths:
         raise ConfigError("standard input has the messages of a chat, it cannot be a document, too")
-    packing = pack_documents(paths)
-    for item in packing.skipped:
-        if item.asked_for:
-            console.warn(f"{item.name} was not read: {item.reason}")
-    for document in packing.documents:
-        encoding = f" (read as {document.encoding})" if document.encoding else ""
-        console.note(f"+ {document.name}{encoding}, {count_of(len(document.text), 'character')}")
-    found = [item for item in packing.skipped if not item.asked_for]
-    if found:
-        console.note(f"- {count_of(len(found), 'entry', 'entries')} skipped: {_reasons(found)}")
-    if not packing.documents:
-        raise RequestError(f"nothing to read in {', '.join(paths)}: {_reasons(packing.skipped)}")
-    return packing.documents
+    return pack_and_tell(console, paths).documents
 
 
 def adding_new(
@@ -73,15 +58,3 @@ def require_documents_fit(
     )
     if len(prompt) > room.prompt_tokens:
         raise never_fits(len(prompt), room)
-
-
-def _reasons(skipped: list[Skipped]) -> str:
-    """Return how often each reason occurred, with the first names."""
-    if not skipped:
-        return "there is no file"
-    told = []
-    for reason, count in Counter(item.reason for item in skipped).most_common():
-        names = [item.name for item in skipped if item.reason == reason]
-        more = ", ..." if count > _SHOWN_NAMES else ""
-        told.append(f"{count} {reason} ({', '.join(names[:_SHOWN_NAMES])}{more})")
-    return "; ".join(told)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,17 +10,15 @@ import typer
 
 from ellm.cli.backend import ModelText
 from ellm.cli.console import Console
-from ellm.cli.documents import STANDARD_INPUT, Packing, Skipped, pack_documents
+from ellm.cli.documents import STANDARD_INPUT, Packing
 from ellm.cli.generation import answer_prompt
 from ellm.cli.options import GenerationOptions, takes_options
+from ellm.cli.packing import pack_and_tell
 from ellm.cli.prompt_source import read_prompt
 from ellm.cli.prompts import BASE_MODEL_STOP, question_prompt
 from ellm.cli.trace_file import TraceFile
-from ellm.errors import RequestError
-from ellm.units import count_of
 
 DEFAULT_MAX_TOKENS = 512
-_SHOWN_NAMES = 3
 
 
 @takes_options(GenerationOptions)
@@ -58,7 +55,7 @@ def ask(
     if trace is not None:
         page = TraceFile(path=trace, question=question, model=options.model or "smollm2-135m")
         page.check(kv_type=options.kv_type)
-    packing = _pack(console, paths)
+    packing = pack_and_tell(console, paths, sys.stdin.buffer if STANDARD_INPUT in paths else None)
 
     def make_prompt(model: ModelText) -> list[int]:
         return question_prompt(
@@ -78,38 +75,6 @@ def ask(
         extra=_packing_values(packing),
         trace=page,
     )
-
-
-def _pack(console: Console, paths: list[str]) -> Packing:
-    packing = pack_documents(paths, sys.stdin.buffer if STANDARD_INPUT in paths else None)
-    _tell_packing(console, packing)
-    if not packing.documents:
-        raise RequestError(f"nothing to read in {', '.join(paths)}: {_reasons(packing.skipped)}")
-    return packing
-
-
-def _tell_packing(console: Console, packing: Packing) -> None:
-    for item in packing.skipped:
-        if item.asked_for:
-            console.warn(f"{item.name} was not read: {item.reason}")
-    for document in packing.documents:
-        encoding = f" (read as {document.encoding})" if document.encoding else ""
-        console.note(f"+ {document.name}{encoding}, {count_of(len(document.text), 'character')}")
-    found = [item for item in packing.skipped if not item.asked_for]
-    if found:
-        console.note(f"- {count_of(len(found), 'entry', 'entries')} skipped: {_reasons(found)}")
-
-
-def _reasons(skipped: list[Skipped]) -> str:
-    """Return how often each reason occurred, with the first names."""
-    if not skipped:
-        return "there is no file"
-    told = []
-    for reason, count in Counter(item.reason for item in skipped).most_common():
-        names = [item.name for item in skipped if item.reason == reason]
-        more = ", ..." if count > _SHOWN_NAMES else ""
-        told.append(f"{count} {reason} ({', '.join(names[:_SHOWN_NAMES])}{more})")
-    return "; ".join(told)
 
 
 def _packing_values(packing: Packing) -> dict[str, Any]:

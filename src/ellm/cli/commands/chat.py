@@ -21,6 +21,7 @@ from ellm.cli.chat.reading import ChatInput, PipeInput
 from ellm.cli.chat.session_store import OpenSession, SessionStore
 from ellm.cli.chat.talk import Chat
 from ellm.cli.console import Console
+from ellm.cli.generation import tell_uncalibrated
 from ellm.cli.options import GenerationOptions, takes_options
 from ellm.cli.prompts import plan_context
 from ellm.errors import RequestError
@@ -136,6 +137,7 @@ def _load(
     engine = stack.enter_context(
         backend.load_engine(model.source, options, options.context_tokens, console)
     )
+    tell_uncalibrated(console, options, engine)
     loaded = EngineModel(console, engine, options)
     if loaded.room != room:
         require_documents_fit(model.tokenizer, conversation, loaded.room)
