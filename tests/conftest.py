@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,3 +21,10 @@ def pytest_configure() -> None:
 def own_kv_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep what commands read out of the user's cache, and of other tests' results."""
     monkeypatch.setenv("ELLM_KV_CACHE", str(tmp_path_factory.mktemp("kv")))
+
+
+@pytest.fixture(autouse=True)
+def no_writers_left() -> Iterator[None]:
+    """Every disk cache is closed: a thread that is left makes a failing command leave at once."""
+    yield
+    assert [t.name for t in threading.enumerate() if t.name == "ellm-disk-cache"] == []

@@ -28,9 +28,20 @@ def shared(disk=None):
     return PrefixConfig(SECRET, MODEL, disk)
 
 
+OPENED = []
+
+
+@pytest.fixture(autouse=True)
+def closed_caches():
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
 def disk_in(path: Path, **options):
     options = {"block_bytes": 256, "quota_bytes": 1 << 24, "fingerprint": MODEL} | options
-    return DiskCache.open(path, **options)
+    OPENED.append(DiskCache.open(path, **options))
+    return OPENED[-1]
 
 
 def rows_run(executor, first_step=0):
