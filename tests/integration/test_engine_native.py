@@ -121,7 +121,7 @@ def test_memory_is_counted_before_weights_are_read(folder, monkeypatch):
 
 def test_default_context_shrinks_to_what_memory_allows(folder, monkeypatch, caplog):
     path = str(folder / "long.gguf")
-    with LLM(path) as llm:
+    with LLM(path, cache_reuse=False) as llm:  # no room for more than a context
         assert llm.context_tokens == LONG_CONTEXT
         needed = llm.facts.weights_bytes + llm.facts.kv_bytes + llm.facts.arena_bytes
     monkeypatch.setattr(loading, "available_memory_bytes", lambda: needed // 2)
