@@ -298,12 +298,3 @@ def test_chains_copy_from_what_did_not_have_to_be_read(tmp_path, place):
     known = out.stats.cached_tokens_memory, out.stats.cached_tokens_disk
     assert known == {"memory": (192, 0), "disk": (0, 192)}[place]
     llm.close()
-
-
-def test_steps_can_be_measured_where_every_block_is_kept():
-    llm = make(FakeExecutor(num_blocks=5), reuse=shared(), chains=Chains([], most=0))
-    llm.generate(LONG[:310], SamplingParams(max_tokens=1))
-    llm._open.core._chains = oracle_chains([])
-    llm.generate(LONG[:200], GREEDY)
-    assert llm._open.core.pool.num_free < 5
-    assert llm._open.core._chains.measured

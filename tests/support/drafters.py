@@ -70,6 +70,7 @@ class FlatTimes(StepTimes):
 
 
 def timeless(chains: Chains) -> Chains:
-    """Return `chains` with all rows but the first for free."""
+    """Return `chains` with all rows but the first for free, and nothing measured."""
     chains._times = FlatTimes()
+    chains.measured = True
     return chains

@@ -11,8 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from ellm.engine.scheduler import Part
-from ellm.kv.block_pool import BlockIds, BlockPool
-from ellm.program.executor import BLOCK_TOKENS, Executor, SequenceRows
+from ellm.program.executor import Executor, SequenceRows
 from ellm.speculative.chain import NextStep, SequenceChains
 from ellm.speculative.draft_model import DraftModel
 from ellm.speculative.policy import share_rows
@@ -36,7 +35,7 @@ class Chains:
     what is learnt here, which depends on time and company, changes nothing but speed.
 
     Attributes:
-        measured: Whether steps were timed, which takes a free block, or need not be.
+        measured: Whether steps were timed, or need not be.
     """
 
     def __init__(
@@ -64,9 +63,7 @@ class Chains:
         if self._draft_model is not None:
             self._draft_model.executor.abort()
 
-    def extend(
-        self, parts: list[Part], executor: Executor, pool: BlockPool, *, max_rows: int
-    ) -> list[Part]:
+    def extend(self, parts: list[Part], executor: Executor, *, max_rows: int) -> list[Part]:
         """Return `parts`, each one row of an answer, with the guesses that pay.
 
         Raises:
@@ -74,7 +71,8 @@ class Chains:
         """
         if not any(part.sequence.chains for part in parts):
             return parts
-        self._measure(executor, pool, max_rows)
+        guessing = next(part for part in parts if part.sequence.chains)
+        self._measure(guessing, executor, max_rows)
         self._steps_with_guesses += 1
         if self._steps_with_guesses > PLAIN_EVERY:
             return parts
@@ -149,23 +147,21 @@ class Chains:
         )
         return sequence.chains.proposal
 
-    def _measure(self, executor: Executor, pool: BlockPool, max_rows: int) -> None:
-        """Learn what steps of few rows take, once, while there is a block to run them in."""
-        if self.measured or not pool.num_free:
+    def _measure(self, part: Part, executor: Executor, max_rows: int) -> None:
+        """Learn what steps of few rows take, once, where guesses of `part` would be run.
+
+        As with guesses that are wrong, the rows are written over by those that come.
+        """
+        most_rows = min(1 + self._most, max_rows, 1 + part.sequence.guesses_left(part.start))
+        if self.measured or most_rows < 2:
             return
         self.measured = True
         if self._draft_model is not None:
             self._draft_model.measure()
-        blocks = pool.allocate(1)
-        try:
-            self._times.start(
-                _step_seconds(executor, blocks, min(1 + self._most, max_rows, BLOCK_TOKENS))
-            )
-        finally:
-            pool.release(blocks)
+        self._times.start(_step_seconds(executor, part, most_rows))
 
 
-def _step_seconds(executor: Executor, blocks: BlockIds, most_rows: int) -> dict[int, float]:
+def _step_seconds(executor: Executor, part: Part, most_rows: int) -> dict[int, float]:
     """Return the seconds of steps by their number of rows, as many as time allows.
 
     Raises:
@@ -177,7 +173,8 @@ def _step_seconds(executor: Executor, blocks: BlockIds, most_rows: int) -> dict[
     # One row first: it may wait for weights from the disk. Then the least of a few times each.
     for rows in (1, *counts * 3):
         started = time.perf_counter()
-        executor.step(np.zeros(rows, dtype=np.int32), [SequenceRows(blocks, 0, rows)], _NO_LOGITS)
+        run = SequenceRows(part.sequence.blocks, part.start, rows)
+        executor.step(np.zeros(rows, dtype=np.int32), [run], _NO_LOGITS)
         taken = time.perf_counter() - started
         seconds[rows] = min(taken, seconds.get(rows, taken))
         if time.perf_counter() - began > MEASURING_SECONDS:

@@ -199,11 +199,7 @@ class EngineCore:
         """
         in_answers = parts[0].in_answer
         if in_answers:
-            if self._prefixes is not None and not self._chains.measured:
-                self._prefixes.room(1)
-            parts = self._chains.extend(
-                parts, self._executor, self.pool, max_rows=self.max_step_rows
-            )
+            parts = self._chains.extend(parts, self._executor, max_rows=self.max_step_rows)
         started = time.perf_counter()
         logits, choices = self._step(parts)
         seconds = time.perf_counter() - started
