@@ -20,6 +20,7 @@ from ellm.config.engine import KV_TYPES
 from ellm.engine import loading
 from ellm.formats.gguf import GgufFile
 from ellm.hardware.cpus import thread_limit
+from ellm.kv.disk.disk_cache import DiskCache
 from ellm.tokenizers import byte_level
 from tests.support.tiny_gguf import tiny_gguf
 
@@ -210,3 +211,27 @@ def test_abort_and_interrupt_end_a_long_prompt_and_the_next_answer_is_unchanged(
             llm.generate(tokens, PARAMS, progress=lambda _: started.set())
         thread.join()
         assert answer(llm.generate(TEXT, PARAMS)) == expected
+
+
+def test_a_cache_directory_that_cannot_be_used_is_told_before_weights_are_read(
+    folder, tmp_path, monkeypatch
+):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr(GgufFile, "read", lambda *_: pytest.fail("weights were read"))
+    monkeypatch.setenv("ELLM_CACHE", str(tmp_path / "images"))
+    with pytest.raises(ConfigError, match="file"):
+        LLM(str(folder / "long.gguf"), cache_dir=tmp_path / "file")
+
+
+def test_a_model_that_cannot_be_loaded_leaves_no_cache_open(folder, tmp_path, monkeypatch):
+    def refuse(*_arguments, **_options):
+        raise CapacityError("no memory today", needed=2, available=1)
+
+    monkeypatch.setattr(loading, "load_native", refuse)
+    with pytest.raises(CapacityError, match="no memory today"):
+        LLM(str(folder / "long.gguf"), cache_dir=tmp_path / "kv")
+    # tests/conftest.py wants no thread of it to be left; the next process may write.
+    with DiskCache.open(
+        tmp_path / "kv", fingerprint=bytes(32), block_bytes=64, quota_bytes=1 << 20
+    ) as cache:
+        assert cache.writable

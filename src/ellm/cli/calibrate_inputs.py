@@ -10,7 +10,7 @@ from ellm.cli import backend
 from ellm.cli.calibrate_options import CalibrateOptions
 from ellm.cli.console import Console
 from ellm.cli.quality_inputs import require_memory, texts_of
-from ellm.errors import RequestError
+from ellm.errors import ConfigError, RequestError
 from ellm.units import count_of, format_count
 
 if TYPE_CHECKING:
@@ -84,6 +84,22 @@ def find_target(console: Console, options: CalibrateOptions) -> Target:
         context_length=opened.config.context_length,
     )
     return Target(path, opened, described)
+
+
+def forget_file(console: Console, path: Path, *, absent: str) -> None:
+    """Delete what an earlier run found, and tell; `absent` is told where there is nothing.
+
+    Raises:
+        ConfigError: It cannot be deleted.
+    """
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        console.note(absent)
+    except OSError as error:
+        raise ConfigError(f"cannot delete {path}: {error.strerror or error}") from error
+    else:
+        console.note(f"{path} is deleted")
 
 
 def prepare_inputs(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ellm import __version__
 from ellm.cli import backend
-from ellm.cli.calibrate_inputs import Target
+from ellm.cli.calibrate_inputs import Target, forget_file
 from ellm.cli.calibrate_options import CalibrateOptions
 from ellm.cli.console import Console
 from ellm.cli.interrupt import stream_interruptibly
@@ -60,14 +60,7 @@ def _forget(console: Console, target: Target) -> None:
     from ellm.program.exit_store import exit_path
 
     path = exit_path(target.described.fingerprint)
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        console.note(f"{target.path.name} has no exit: nothing to forget")
-    except OSError as error:
-        raise ConfigError(f"cannot delete {path}: {error.strerror or error}") from error
-    else:
-        console.note(f"{path} is deleted")
+    forget_file(console, path, absent=f"{target.path.name} has no exit: nothing to forget")
 
 
 def _known(target: Target, options: CalibrateOptions) -> ShallowExit:

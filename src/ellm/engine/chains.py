@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ellm.engine.choosing import choices_of
 from ellm.engine.scheduler import Part
 from ellm.program.executor import Executor, SequenceRows
 from ellm.speculative.chain import NextStep, SequenceChains
@@ -173,7 +174,8 @@ def _step_seconds(executor: Executor, part: Part, most_rows: int) -> dict[int, f
     # One row first: it may wait for weights from the disk. Then the least of a few times each.
     for rows in (1, *counts * 3):
         started = time.perf_counter()
-        run = SequenceRows(part.sequence.blocks, part.start, rows)
+        choices = choices_of(replace(part, count=rows))
+        run = SequenceRows(part.sequence.blocks, part.start, rows, choices)
         executor.step(np.zeros(rows, dtype=np.int32), [run], _NO_LOGITS)
         taken = time.perf_counter() - started
         seconds[rows] = min(taken, seconds.get(rows, taken))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from contextlib import ExitStack
 
 from ellm.config.engine import EngineConfig
 from ellm.engine.context import choose_context
@@ -49,18 +50,29 @@ def load_model(
     cpus = choose_cpus(options.threads)
     sources = plan_sources(opened, options, cpus, progress)
     context_tokens, num_blocks = _sizes(opened, options, len(cpus), sources)
-    executor = load_native(
-        file,
-        program,
-        cpus=cpus,
-        num_blocks=num_blocks,
-        max_rows=options.rows_per_chunk,
-        max_tokens=context_tokens,
-        kv_type=options.kv_type,
-        mapped=options.mmap,
-        progress=progress,
-    )
-    chains = sources.load(executor, mapped=options.mmap, progress=progress)
+    with ExitStack() as undo:
+        # First: a directory that cannot be used is told before minutes of repacking.
+        reuse = prefix_config(
+            options.cache,
+            model_fingerprint=file.fingerprint,
+            kv_type=options.kv_type,
+            block_bytes=kv_block_bytes(program, options.kv_type),
+        )
+        if reuse is not None:
+            undo.callback(reuse.close)
+        executor = load_native(
+            file,
+            program,
+            cpus=cpus,
+            num_blocks=num_blocks,
+            max_rows=options.rows_per_chunk,
+            max_tokens=context_tokens,
+            kv_type=options.kv_type,
+            mapped=options.mmap,
+            progress=progress,
+        )
+        chains = sources.load(executor, mapped=options.mmap, progress=progress)
+        undo.pop_all()
     seconds = opened.opening_seconds + time.perf_counter() - started
     return LoadedModel(
         executor,
@@ -70,12 +82,7 @@ def load_model(
         facts=_facts(executor, program, load_seconds=seconds),
         profile=_profile_of(opened),
         chains=chains,
-        reuse=prefix_config(
-            options.cache,
-            model_fingerprint=file.fingerprint,
-            kv_type=options.kv_type,
-            block_bytes=executor.block_bytes,
-        ),
+        reuse=reuse,
     )
 
 

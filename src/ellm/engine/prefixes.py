@@ -48,6 +48,11 @@ class PrefixConfig:
     fingerprint: bytes
     disk: DiskCache | None = None
 
+    def close(self) -> None:
+        """Write what waits for the disk."""
+        if self.disk is not None:
+            self.disk.close()
+
 
 class PrefixCache:
     """Shares full blocks between sequences; the lock of the engine's core guards it.
@@ -135,8 +140,7 @@ class PrefixCache:
 
     def close(self) -> None:
         """Write what waits for the disk."""
-        if self._config.disk is not None:
-            self._config.disk.close()
+        self._config.close()
 
     def _insert(self, sequence: TokenSequence, full: int) -> None:
         reuse = sequence.reuse

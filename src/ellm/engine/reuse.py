@@ -34,6 +34,7 @@ def prefix_config(
     if cache.directory is None:
         return PrefixConfig(secrets.token_bytes(SECRET_BYTES), fingerprint)
     directory = Path(cache.directory).expanduser()
+    secret = load_secret(directory)
     disk = DiskCache.open(
         directory,
         fingerprint=fingerprint,
@@ -41,4 +42,4 @@ def prefix_config(
         quota_bytes=int(cache.disk_gb * 1e9),
         read_only=not cache.disk_gb,
     )
-    return PrefixConfig(load_secret(directory), fingerprint, disk)
+    return PrefixConfig(secret, fingerprint, disk)

@@ -131,10 +131,9 @@ class Scheduler:
         sequence.reuse.memory_tokens = sequence.cached_tokens
         sequence.reuse.kept_blocks = len(matched)
 
-    def _match_again(self, sequence: Sequence) -> None:
+    def _match_again(self, prefixes: PrefixCache, sequence: Sequence) -> None:
         """Share what others have read since a sequence was admitted."""
-        assert self._prefixes is not None
-        matched = self._prefixes.match(sequence)
+        matched = prefixes.match(sequence)
         if len(matched) * BLOCK_TOKENS <= sequence.cached_tokens:
             self._pool.release(matched)
             return
@@ -151,7 +150,7 @@ class Scheduler:
                 if _is_being_read(sequence, parts):
                     continue
                 if not sequence.reuse.disk_tokens:
-                    self._match_again(sequence)
+                    self._match_again(self._prefixes, sequence)
             unread = len(sequence.prompt) - sequence.cached_tokens
             count = min(unread, rows_left)
             parts.append(Part(sequence, sequence.cached_tokens, count, count == unread))

@@ -129,4 +129,4 @@ class SequenceChains:
             drafter.close()
             self.drafters.remove(drafter)
             return None
-        return None if found is None else found.worth(self._trust[drafter.name].factor)
+        return None if found is None else found.trusted(self._trust[drafter.name].factor)

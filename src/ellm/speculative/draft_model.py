@@ -118,13 +118,14 @@ class ModelDrafter:
         started = time.perf_counter()
         self._idle_tokens = 0
         self._guesses = ConfidentGuesses(self._model.chances)
-        logits = self._read()
-        if logits is None:
+        blocks = self._take_blocks()
+        logits = None if blocks is None else self._read(blocks)
+        if blocks is None or logits is None:
             return None
         guesses = self._guesses
 
         def step(token: int) -> NDArray[np.float32]:
-            return self._model.step(self._held, self._cached + guesses.fed, [token])
+            return self._model.step(blocks, self._cached + guesses.fed, [token])
 
         guesses.make(logits, min(most, MOST_GUESSES), context, step)
         seconds = time.perf_counter() - started
@@ -144,11 +145,6 @@ class ModelDrafter:
             self._blocks = None
 
     @property
-    def _held(self) -> BlockIds:
-        assert self._blocks is not None
-        return self._blocks
-
-    @property
     def _unread(self) -> int:
         start = self._next_start()
         cached = self._cached if start == self._start else 0
@@ -161,7 +157,7 @@ class ModelDrafter:
             return self._start
         return max(0, len(self._text) - self._model.window_tokens)
 
-    def _read(self) -> NDArray[np.float32] | None:
+    def _read(self, blocks: BlockIds) -> NDArray[np.float32] | None:
         """Read what was committed since; return the last logits (V,), or None if more is left."""
         start = self._next_start()
         if start != self._start:
@@ -169,16 +165,17 @@ class ModelDrafter:
         # The last token's logits are wanted again where a step failed after the guesses.
         self._cached = min(self._cached, len(self._text) - start - 1)
         unread = self._text[self._start + self._cached :]
-        if max(unread) >= self._model.executor.vocab_size or not self._take_blocks():
+        if max(unread) >= self._model.executor.vocab_size:
             return None
-        logits = self._model.step(self._held, self._cached, unread[:READ_ROWS])
+        logits = self._model.step(blocks, self._cached, unread[:READ_ROWS])
         self._cached += len(unread[:READ_ROWS])
         return logits if len(unread) <= READ_ROWS else None
 
-    def _take_blocks(self) -> bool:
+    def _take_blocks(self) -> BlockIds | None:
+        """Return the sequence's blocks; None while as many sequences guess as there is room for."""
         if self._blocks is None:
             try:
                 self._blocks = self._model.pool.allocate(blocks_for(self._model.capacity_tokens))
-            except CapacityError:  # as many sequences guess as there is room for
-                return False
-        return True
+            except CapacityError:
+                return None
+        return self._blocks

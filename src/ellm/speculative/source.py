@@ -41,7 +41,7 @@ class Proposal:
         """How likely each guess is to be right if those before it are."""
         return [self.trust * chance for chance in self.claimed]
 
-    def worth(self, trust: float) -> Proposal:
+    def trusted(self, trust: float) -> Proposal:
         """Return the same guesses with this trust."""
         return replace(self, trust=trust)
 

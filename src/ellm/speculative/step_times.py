@@ -1,7 +1,7 @@
 """How long a step takes by rows and depth: measured before the first chain, refined since.
 
 What chains need is how rows compare, and machines are busy in fits that change all times alike. So
-a time is a product: one row at a depth, what more rows cost of that by the first table, how far
+a time is a product: one row at a depth, what more rows cost of that by a first table, how far
 they were found to be from it, and how busy the machine is now. A step that takes longer than this
 says moves mostly the last where its number of rows is well known, and mostly the rows' own factor
 where it is not.
@@ -69,7 +69,7 @@ class StepTimes:
         self._steps = 0
 
     def start(self, seconds: Mapping[int, float]) -> None:
-        """Take the times of a shallow step by its number of rows.
+        """Take the times of steps by their number of rows, all at one depth.
 
         One that rows by themselves would not take was measured while the machine was busy.
         """
@@ -104,7 +104,7 @@ class StepTimes:
         """Return the seconds of a step; only their proportions mean anything at first."""
         known = self._nearest(mode, _bucket(depth_tokens))
         if known is None:
-            return self._shallow(rows) * math.exp(self._busy)
+            return self._first_time(rows) * math.exp(self._busy)
         own = known.rows.get(rows)
         surplus = 0.0 if own is None or rows == 1 else own.at(self._steps)
         return math.exp(known.one_row + self._busy + surplus) * self._ratio(rows, known.one_row)
@@ -114,7 +114,7 @@ class StepTimes:
         if key not in self._depths:
             near = self._nearest(*key)
             if near is None:
-                self._depths[key] = _Depth(math.log(self._shallow(1)))
+                self._depths[key] = _Depth(math.log(self._first_time(1)))
             else:
                 self._depths[key] = _Depth(
                     near.one_row,
@@ -136,14 +136,14 @@ class StepTimes:
     def _ratio(self, rows: int, one_row: float) -> float:
         """Return how much longer `rows` are expected to take than one, which takes this long.
 
-        What one row takes beyond a shallow step is attention, which every row pays for in part.
+        What one row takes beyond the first table is attention, which every row pays for in part.
         """
-        shallow = self._shallow(1)
-        attention = max(0.0, math.exp(one_row) - shallow)
+        first = self._first_time(1)
+        attention = max(0.0, math.exp(one_row) - first)
         more = attention * (1 + ROW_ATTENTION * (rows - 1))
-        return (self._shallow(rows) + more) / (shallow + attention)
+        return (self._first_time(rows) + more) / (first + attention)
 
-    def _shallow(self, rows: int) -> float:
+    def _first_time(self, rows: int) -> float:
         """Return the first table's time, on a line between or beyond its entries."""
         if not self._first:
             return 1.0

@@ -10,7 +10,13 @@ import typer
 
 from ellm import __version__
 from ellm.cli import backend
-from ellm.cli.calibrate_inputs import CalibrationInputs, Target, find_target, prepare_inputs
+from ellm.cli.calibrate_inputs import (
+    CalibrationInputs,
+    Target,
+    find_target,
+    forget_file,
+    prepare_inputs,
+)
 from ellm.cli.calibrate_options import CalibrateOptions
 from ellm.cli.calibrate_report import (
     GOAL_MISSED,
@@ -67,14 +73,7 @@ def _forget(console: Console, target: Target) -> None:
 
     path = profile_path(target.described.fingerprint)
     shutil.rmtree(path.with_suffix(".part"), ignore_errors=True)
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        console.note(f"{target.path.name} is not calibrated: nothing to forget")
-    except OSError as error:
-        raise ConfigError(f"cannot delete {path}: {error.strerror or error}") from error
-    else:
-        console.note(f"{path} is deleted")
+    forget_file(console, path, absent=f"{target.path.name} is not calibrated: nothing to forget")
 
 
 def _known(target: Target, options: CalibrateOptions) -> SparseProfile:
