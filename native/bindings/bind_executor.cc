@@ -155,9 +155,11 @@ class PyExecutor {
   }
 
   // rows: (blocks, start, count, choice) per sequence; exit: the op to leave at, if not after the last; taps:
-  // (op, slot, where its rows go). One step at a time; a second caller waits.
+  // (op, slot, where its rows go); head_tiles: those of the head that are multiplied, if not all. One step at
+  // a time; a second caller waits.
   void step(const Vector<int32_t>& tokens, const PyRuns& rows, const Vector<int32_t>& logits_rows,
-            WritableRows logits, std::optional<size_t> exit, const PyTaps& taps) {
+            WritableRows logits, std::optional<size_t> exit, const PyTaps& taps,
+            const std::optional<Vector<int32_t>>& head_tiles) {
     require_size("rows of logits", logits.shape(0), logits_rows.size());
     require_size("width of logits", logits.shape(1), static_cast<size_t>(executor_.config().vocab_size));
     std::vector<RowRun> runs;
@@ -177,13 +179,14 @@ class PyExecutor {
       require_size("width of a tap", out.shape(1), static_cast<size_t>(width(slot)));
       taken.push_back({op, slot, out.data()});
     }
-    const Step step = {tokens.data(),
-                       static_cast<int32_t>(tokens.size()),
-                       &runs,
-                       logits_rows.data(),
-                       static_cast<int32_t>(logits_rows.size()),
-                       logits.data(),
-                       &taken};
+    Step step = {tokens.data(),
+                 static_cast<int32_t>(tokens.size()),
+                 &runs,
+                 logits_rows.data(),
+                 static_cast<int32_t>(logits_rows.size()),
+                 logits.data(),
+                 &taken};
+    if (head_tiles) step.head_tiles = std::span(head_tiles->data(), head_tiles->size());
     std::unique_lock lock(mutex_, std::defer_lock);
     {
       const nb::gil_scoped_release released;
@@ -322,7 +325,8 @@ void bind_executor(nb::module_& m) {
       .def("finish", &PyExecutor::finish)
       .def("add_exit", &PyExecutor::add_exit)
       .def("step", &PyExecutor::step, nb::arg("tokens"), nb::arg("rows"), nb::arg("logits_rows"),
-           nb::arg("logits"), nb::arg("exit").none() = nb::none(), nb::arg("taps") = PyTaps())
+           nb::arg("logits"), nb::arg("exit").none() = nb::none(), nb::arg("taps") = PyTaps(),
+           nb::arg("head_tiles").none() = nb::none())
       .def("abort", &PyExecutor::abort)
       .def("forget", &PyExecutor::forget)
       .def("read_block", &PyExecutor::read_block)

@@ -18,6 +18,16 @@ void require(bool ok, const char* what, int64_t found, const std::string& expect
 
 std::string below(int64_t limit) { return "0.." + std::to_string(limit - 1); }
 
+void check_head_tiles(std::span<const int32_t> tiles, int64_t vocab_size) {
+  const int64_t end = (vocab_size + kTileRows - 1) / kTileRows;
+  int64_t previous = -1;
+  for (const int32_t tile : tiles) {
+    require(tile >= 0 && tile < end, "tile of the head", tile, below(end));
+    require(tile > previous, "tile of the head", tile, "above the one before it");
+    previous = tile;
+  }
+}
+
 }  // namespace
 
 Executor::Executor(const ExecutorConfig& config, const std::vector<int64_t>& slot_widths)
@@ -116,6 +126,7 @@ void Executor::check(const Step& step) const {
   }
   require(step.num_logits <= config_.max_rows, "rows of logits", step.num_logits,
           "at most " + std::to_string(config_.max_rows));
+  if (step.head_tiles) check_head_tiles(*step.head_tiles, config_.vocab_size);
   int64_t rows = 0;
   for (const RowRun& run : *step.runs) {
     require(run.count >= 1, "rows of a sequence", run.count, "at least 1");

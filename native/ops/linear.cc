@@ -141,15 +141,15 @@ Unit single(const Matrix& matrix, int64_t tile) {
   return unit;
 }
 
-// Writes matrix @ input + bias to columns [0, matrix.rows) of `out`.
+// Writes matrix @ input + bias to the columns of `out` that belong to the tiles `unit_at` names for [tiles).
+template <class UnitAt>
 void multiply(const Matrix& matrix, const Input& input, int64_t total_rows, Share tiles, uint8_t* scratch,
-              float* out, int64_t stride) {
-  const auto unit_at = [&](int64_t tile) { return single(matrix, tile); };
+              UnitAt unit_at, float* out, int64_t stride) {
   for_each_unit(matrix, 1, total_rows, tiles, scratch, unit_at,
-                [&](int64_t index, const Unit& unit, int64_t first, int rows) {
+                [&](int64_t, const Unit& unit, int64_t first, int rows) {
                   const TileRef& tile = unit.tiles[0];
                   const int lanes = lanes_of(tile);
-                  float* target = out + first * stride + index * kTileRows;
+                  float* target = out + first * stride + tile.index * kTileRows;
                   if (lanes == kTileRows) {
                     multiply_tile(tile, input, first, rows, target, stride);
                   } else {
@@ -190,7 +190,8 @@ class LinearOp : public ExpandingOp {
     int64_t column = 0;
     for (const Matrix& part : parts_) {
       const Share tiles = share_of(part.num_tiles(), rank, machine.pool->size());
-      multiply(part, input, step.rows, tiles, scratch(rank), out.values + column, out.width);
+      const auto unit_at = [&](int64_t tile) { return single(part, tile); };
+      multiply(part, input, step.rows, tiles, scratch(rank), unit_at, out.values + column, out.width);
       column += part.rows;
     }
     if (!out.has_quantized) return;
@@ -317,9 +318,14 @@ class HeadOp : public Op {
       if (matrix_.format->integer_codes) quantize_slot(machine, normed, i, 0, matrix_.cols);
     }
     machine.pool->barrier();
-    const Share tiles = share_of(matrix_.num_tiles(), rank, machine.pool->size());
+    const int64_t wanted =
+        step.head_tiles ? static_cast<int64_t>(step.head_tiles->size()) : matrix_.num_tiles();
+    const Share tiles = share_of(wanted, rank, machine.pool->size());
     uint8_t* const expanded = scratch_ + normed_bytes(machine) + rank * expanded_group_bytes(matrix_, 1);
-    multiply(matrix_, input_of(normed), step.num_logits, tiles, expanded, step.logits, matrix_.rows);
+    const auto unit_at = [&](int64_t index) {
+      return single(matrix_, step.head_tiles ? (*step.head_tiles)[static_cast<size_t>(index)] : index);
+    };
+    multiply(matrix_, input_of(normed), step.num_logits, tiles, expanded, unit_at, step.logits, matrix_.rows);
   }
 
  private:

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -61,6 +63,8 @@ struct Step {
   int32_t num_logits;
   float* logits;  // (num_logits, V)
   const std::vector<Tap>* taps = nullptr;
+  // Tiles of the head that are multiplied, ascending; the logits of others are left as they are. Absent: all.
+  std::optional<std::span<const int32_t>> head_tiles = std::nullopt;
 };
 
 // Shared by all ops of an executor; the arena is laid out once, for the largest step.

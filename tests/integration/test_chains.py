@@ -40,7 +40,9 @@ def chains_of(kind, *, most=8, log=None):
     draft = None
     if kind == "draft_model":
         executor = FakeExecutor(num_blocks=9, max_rows=128)
-        draft = DraftModel(executor, vocab_size=VOCAB_SIZE, window_tokens=64)
+        draft = DraftModel(
+            executor, vocab_size=VOCAB_SIZE, window_tokens=64, common_tokens=VOCAB_SIZE // 2
+        )
         draft.times = FlatTimes(1e-6)
         makers["draft_model"] = [draft.open]
     return timeless(Chains(makers[kind], most=most, draft_model=draft))

@@ -32,11 +32,6 @@ MODES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("ELLM_CACHE", str(tmp_path))
-
-
 class SureChances(ConfidenceChances):
     """A tiny random model is never confident: its guesses are taken all the same."""
 
@@ -88,7 +83,9 @@ def sources(kind, executor, executor_of, expected):
         shallow.times = FlatTimes(1e-6)
         shallow.chances = SureChances()
         return Chains([shallow.open], most=4)
-    draft = DraftModel(executor_of(), vocab_size=VOCAB_SIZE, window_tokens=128)
+    draft = DraftModel(
+        executor_of(), vocab_size=VOCAB_SIZE, window_tokens=128, common_tokens=VOCAB_SIZE // 2
+    )
     draft.times = FlatTimes(1e-6)
     return Chains([draft.open], most=4, draft_model=draft)
 
@@ -155,13 +152,13 @@ def test_other_kv_types_too(kv_type):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", EVERY_MODEL)
-def test_real_models_answer_as_without_chains(name, mode):
+def test_real_models_answer_as_without_chains(name, mode, tmp_path, monkeypatch):
     """The text repeats, so that copies are proposed; times are flat, so that all are checked."""
     prompt = "apple, pear, plum, cherry, apple, pear, PLUM, cherry, apple, pear, plum," * 3
     params = SamplingParams(max_tokens=48, logprobs=3)
-    with LLM(
-        model_path(name), context_tokens=512, attention=mode, sparse_mass=0.5, chain_length=8
-    ) as llm:
+    path = model_path(name)
+    monkeypatch.setenv("ELLM_CACHE", str(tmp_path))  # without profiles, but not without models
+    with LLM(path, context_tokens=512, attention=mode, sparse_mass=0.5, chain_length=8) as llm:
         timeless(llm._open.model.chains)
         chained = llm.generate(prompt, params)
         plain = llm.generate(prompt, SamplingParams(max_tokens=48, logprobs=3, chain_length=0))

@@ -13,7 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ellm.errors import AbortedError
-from ellm.program.executor import BLOCK_TOKENS, Logits, SequenceRows, Tokens, check_step
+from ellm.program.executor import (
+    BLOCK_TOKENS,
+    GROUP_TOKENS,
+    Logits,
+    SequenceRows,
+    Tokens,
+    check_groups,
+    check_step,
+)
 
 UNWRITTEN = -1
 
@@ -63,6 +71,14 @@ class FakeExecutor:
             logits[index] = logits_after(contexts[row], self.vocab_size)
             if self._poison in np.frombuffer(contexts[row], np.int32):
                 logits[index] = np.nan
+        return logits
+
+    def step_trimmed(
+        self, tokens: Tokens, rows: Sequence[SequenceRows], logits_rows: Tokens, groups: Tokens
+    ) -> Logits:
+        check_groups(self, groups)
+        logits = self.step(tokens, rows, logits_rows)
+        logits[:, ~np.isin(np.arange(self.vocab_size) // GROUP_TOKENS, groups)] = -np.inf
         return logits
 
     def abort(self) -> None:

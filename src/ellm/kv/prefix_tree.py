@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,19 +64,9 @@ class PrefixTree:
     Not safe for threads: the lock of the engine's core guards it together with its pool.
     """
 
-    def __init__(
-        self, pool: BlockPool, on_evict: Callable[[PrefixNode], None] = lambda _: None
-    ) -> None:
-        """Start empty over `pool`.
-
-        Args:
-            pool: Of the blocks.
-            on_evict: Told each node that `evict` drops, while its block still holds what it held;
-                must neither call the tree nor keep the block. If it raises, that node stays.
-        """
+    def __init__(self, pool: BlockPool) -> None:
+        """Start empty over `pool`."""
         self._pool = pool
-        self._on_evict = on_evict
-        # A parent comes in before its children and goes after them, so it is in front of them here.
         self._nodes: dict[bytes, PrefixNode] = {}
         self._blocks: set[int] = set()
         # A heap of (last use, block, node) with at most one entry per node, made when it becomes a
@@ -98,10 +88,6 @@ class PrefixTree:
             missed_tokens=self._missed_tokens,
             evicted_blocks=self._evicted_blocks,
         )
-
-    def holds(self, block: int) -> bool:
-        """Return whether `block` is in the tree, so that nobody may write to it."""
-        return block in self._blocks
 
     def match(self, keys: Sequence[bytes], tokens: Tokens, limit_blocks: int) -> BlockIds:
         """Return the longest known beginning of a chain, int32 (n,); the caller now holds it too.
@@ -185,43 +171,18 @@ class PrefixTree:
             raise ValueError(f"cannot evict {count} blocks")
         freed: list[int] = []
         kept: list[PrefixNode] = []
-        try:
-            while len(freed) < count and (leaf := self._pop_leaf()) is not None:
+        while len(freed) < count and (leaf := self._pop_leaf()) is not None:
+            if self._pool.holders(leaf.block) > 1:
                 kept.append(leaf)
-                if self._pool.holders(leaf.block) > 1:
-                    continue
-                self._on_evict(leaf)
-                self._remove(kept.pop())
-                freed.append(leaf.block)
-        finally:
-            # Not while looking: a held leaf would be popped over and over.
-            for leaf in kept:
-                self._queue(leaf)
-            self._evicted_blocks += len(freed)
-            self._pool.release(freed)
+                continue
+            self._remove(leaf)
+            freed.append(leaf.block)
+        # Not while looking: a held leaf would be popped over and over.
+        for leaf in kept:
+            self._queue(leaf)
+        self._evicted_blocks += len(freed)
+        self._pool.release(freed)
         return len(freed)
-
-    def drop(self, keys: Iterable[bytes]) -> int:
-        """Forget the blocks of these keys and all that follow them; return how many.
-
-        Held or not: a sequence that holds one keeps it for itself. `on_evict` is not told. Keys
-        that are not in the tree are passed over.
-        """
-        wanted = set(keys)
-        doomed: dict[PrefixNode, None] = {}
-        for node in self._nodes.values():
-            if node.key in wanted or node.parent in doomed:
-                doomed[node] = None
-        for node in reversed(doomed):  # children before their parents
-            self._remove(node)
-        self._leaves = [entry for entry in self._leaves if entry[2] not in doomed]
-        heapq.heapify(self._leaves)
-        self._pool.release(node.block for node in doomed)
-        return len(doomed)
-
-    def clear(self) -> int:
-        """Forget every block, as `drop` does; return how many."""
-        return self.drop(list(self._nodes))
 
     def _walk(self, keys: Sequence[bytes], contents: Sequence[bytes]) -> list[PrefixNode]:
         """Return the nodes of the longest beginning of a chain that is in the tree."""

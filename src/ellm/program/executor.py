@@ -17,6 +17,7 @@ BLOCK_TOKENS = 64
 # blocks of earlier versions on disk are not found any more.
 KV_FORMAT_VERSION = 1
 NUM_COUNTS = 5  # columns of `RowChoices.counts`
+GROUP_TOKENS = 16  # ids of a vocabulary group, as many as a tile of the head has rows
 
 Tokens = NDArray[np.int32]
 Logits = NDArray[np.float32]
@@ -163,6 +164,46 @@ class Executor(Protocol):
 
     def forget(self, blocks: NDArray[np.int32]) -> None:
         """Take note that the sequences that used these KV blocks have ended."""
+
+
+class TrimmedExecutor(Executor, Protocol):
+    """An executor whose head can leave out a part of the vocabulary."""
+
+    def step_trimmed(
+        self,
+        tokens: Tokens,
+        rows: Sequence[SequenceRows],
+        logits_rows: Tokens,
+        groups: Tokens,
+    ) -> Logits:
+        """Run a step; return logits float32 (n, V) that are minus infinity outside of `groups`.
+
+        As `Executor.step` in everything else, the other logits included.
+
+        Args:
+            tokens: As in `Executor.step`.
+            rows: As in `Executor.step`.
+            logits_rows: As in `Executor.step`.
+            groups: Vocabulary groups (G,), int32, ascending; group g is ids 16 g .. 16 g + 15.
+
+        Raises:
+            RequestError: A group is out of range or not above the one before it, or as
+                `Executor.step` does.
+            CapacityError: As `Executor.step`.
+            AbortedError: As `Executor.step`.
+        """
+
+
+def check_groups(executor: Executor, groups: Tokens) -> None:
+    """Check the vocabulary groups of a step.
+
+    Raises:
+        RequestError: One is out of range, or they do not ascend.
+    """
+    _check_range("vocabulary group", groups, -(-executor.vocab_size // GROUP_TOKENS))
+    wrong = groups[1:][np.diff(groups) <= 0]
+    if wrong.size:
+        raise RequestError(f"vocabulary group {wrong[0]}; expected it above the one before it")
 
 
 def check_step(

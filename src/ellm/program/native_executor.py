@@ -19,6 +19,7 @@ from ellm.program.executor import (
     RowChoices,
     SequenceRows,
     Tokens,
+    check_groups,
     check_step,
 )
 from ellm.program.exits import EXIT_FORMAT, check_added, check_boundary, check_exit, stored_map
@@ -124,6 +125,21 @@ class NativeExecutor:
         check_step(self, tokens, rows, logits_rows)
         logits = self._empty_logits(logits_rows.size)
         self._native.step(tokens, _native_rows(rows), logits_rows, logits)
+        return logits
+
+    def step_trimmed(
+        self,
+        tokens: Tokens,
+        rows: Sequence[SequenceRows],
+        logits_rows: Tokens,
+        groups: Tokens,
+    ) -> Logits:
+        """Run a step with a part of the head; see `TrimmedExecutor.step_trimmed`."""
+        check_step(self, tokens, rows, logits_rows)
+        check_groups(self, groups)
+        logits = self._empty_logits(logits_rows.size)
+        logits.fill(-np.inf)
+        self._native.step(tokens, _native_rows(rows), logits_rows, logits, head_tiles=groups)
         return logits
 
     def add_exit(self, layer: int, weight: Floats, bias: Floats) -> None:

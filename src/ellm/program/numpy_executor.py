@@ -14,10 +14,12 @@ from ellm.errors import AbortedError, NativeError
 from ellm.program import numpy_choice, numpy_math
 from ellm.program.executor import (
     BLOCK_TOKENS,
+    GROUP_TOKENS,
     Logits,
     RowChoices,
     SequenceRows,
     Tokens,
+    check_groups,
     check_step,
 )
 from ellm.program.exits import check_added, check_boundary, check_exit, stored_map
@@ -116,6 +118,19 @@ class NumpyExecutor:
         step = self._new_step(tokens, rows, logits_rows)
         self._run_ops(0, len(self._program.ops), step)
         return step.logits
+
+    def step_trimmed(
+        self,
+        tokens: Tokens,
+        rows: Sequence[SequenceRows],
+        logits_rows: Tokens,
+        groups: Tokens,
+    ) -> Logits:
+        """Run a step with a part of the head; see `TrimmedExecutor.step_trimmed`."""
+        check_groups(self, groups)
+        logits = self.step(tokens, rows, logits_rows)
+        logits[:, ~np.isin(np.arange(self.vocab_size) // GROUP_TOKENS, groups)] = -np.inf
+        return logits
 
     @property
     def num_layers(self) -> int:

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from ellm.errors import CapacityError
 from ellm.kv.block_pool import BlockIds, BlockPool, blocks_for
-from ellm.program.executor import Executor, SequenceRows
+from ellm.program.executor import SequenceRows, Tokens, TrimmedExecutor
 from ellm.speculative.confidence import ConfidenceChances, ConfidentGuesses
 from ellm.speculative.source import DraftContext, Outlook, Proposal
 from ellm.speculative.step_times import StepTimes
+from ellm.speculative.vocabulary import COMMON_TOKENS, LikelyVocabulary
 
 # Source of the figures: shared/research/proto_draft.md, sections 2 and 6.
 MOST_GUESSES = 4
@@ -30,15 +31,22 @@ class DraftModel:
     """The small model and what was learnt of it; shared by all sequences."""
 
     def __init__(
-        self, executor: Executor, *, vocab_size: int, window_tokens: int = WINDOW_TOKENS
+        self,
+        executor: TrimmedExecutor,
+        *,
+        vocab_size: int,
+        window_tokens: int = WINDOW_TOKENS,
+        common_tokens: int = COMMON_TOKENS,
     ) -> None:
         """Use `executor` and its KV blocks; a sequence holds blocks for twice the window.
 
         `vocab_size` is V of the large model. Where the small one's head has fewer rows, the tokens
-        without a row are never guessed; rows beyond are left out: both are padding.
+        without a row are never guessed; rows beyond are left out: both are padding. Guesses are
+        the first `common_tokens` ids, and what is in the text (in groups of 16 ids).
         """
         self.executor = executor
         self._vocab_size = vocab_size
+        self._common_tokens = common_tokens
         self.window_tokens = window_tokens
         self.capacity_tokens = 2 * window_tokens
         self.pool = BlockPool(executor.num_blocks, on_free=executor.forget)
@@ -48,6 +56,10 @@ class DraftModel:
     def open(self) -> ModelDrafter:
         """Return a drafter for one sequence."""
         return ModelDrafter(self)
+
+    def vocabulary(self) -> LikelyVocabulary:
+        """Return what is guessed from before a text is known."""
+        return LikelyVocabulary(self.executor.vocab_size, self._common_tokens)
 
     def measure(self) -> None:
         """Learn what steps take.
@@ -65,15 +77,21 @@ class DraftModel:
 
     def _timed_step(self, blocks: BlockIds, rows: int) -> float:
         started = time.perf_counter()
-        self.step(blocks, 0, [0] * rows)
+        self.step(blocks, 0, [0] * rows, self.vocabulary().groups)
         return time.perf_counter() - started
 
-    def step(self, blocks: BlockIds, start: int, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Run `tokens` from position `start` on and return the last one's logits (V,)."""
+    def step(
+        self, blocks: BlockIds, start: int, tokens: Sequence[int], groups: Tokens
+    ) -> NDArray[np.float32]:
+        """Run `tokens` from position `start` on and return the last one's logits (V,).
+
+        They are minus infinity outside of the vocabulary groups `groups`.
+        """
         began = time.perf_counter()
         rows = SequenceRows(blocks[: blocks_for(start + len(tokens))], start, len(tokens))
         last = np.array([len(tokens) - 1], dtype=np.int32)
-        logits = self.executor.step(np.array(tokens, dtype=np.int32), [rows], last)
+        inputs = np.array(tokens, dtype=np.int32)
+        logits = self.executor.step_trimmed(inputs, [rows], last, groups)
         self.times.observe(None, 0, len(tokens), time.perf_counter() - began)
         missing = max(0, self._vocab_size - logits.shape[1])
         return np.pad(logits[0, : self._vocab_size], (0, missing), constant_values=-np.inf)
@@ -93,6 +111,7 @@ class ModelDrafter:
         """Start with an empty text, and take blocks with the first guess."""
         self._model = model
         self._text: list[int] = []
+        self._vocabulary = model.vocabulary()
         self._start = 0  # position in the text of the first token in KV
         self._cached = 0  # tokens of the text in KV, from there on
         self._guesses = ConfidentGuesses(model.chances)
@@ -125,7 +144,8 @@ class ModelDrafter:
         guesses = self._guesses
 
         def step(token: int) -> NDArray[np.float32]:
-            return self._model.step(blocks, self._cached + guesses.fed, [token])
+            place = self._cached + guesses.fed
+            return self._model.step(blocks, place, [token], self._vocabulary.groups)
 
         guesses.make(logits, min(most, MOST_GUESSES), context, step)
         seconds = time.perf_counter() - started
@@ -136,6 +156,7 @@ class ModelDrafter:
         self._cached += self._guesses.learn(tokens)
         self._guesses = ConfidentGuesses(self._model.chances)
         self._text += tokens
+        self._vocabulary.add(tokens)
         self._idle_tokens += len(tokens)
 
     def close(self) -> None:
@@ -167,7 +188,8 @@ class ModelDrafter:
         unread = self._text[self._start + self._cached :]
         if max(unread) >= self._model.executor.vocab_size:
             return None
-        logits = self._model.step(blocks, self._cached, unread[:READ_ROWS])
+        groups = self._vocabulary.groups
+        logits = self._model.step(blocks, self._cached, unread[:READ_ROWS], groups)
         self._cached += len(unread[:READ_ROWS])
         return logits if len(unread) <= READ_ROWS else None
 

@@ -45,24 +45,20 @@ class PrefixTreeMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.pool = BlockPool(NUM_BLOCKS)
-        self.tree = PrefixTree(self.pool, on_evict=self.on_evict)
+        self.freed = []
+        self.pool = BlockPool(NUM_BLOCKS, on_free=lambda blocks: self.freed.extend(blocks.tolist()))
+        self.tree = PrefixTree(self.pool)
         self.running = []
         self.content = {}  # block -> the path that was written to it last
         self.held = {}  # path -> block in the tree
         self.last_use = {}
         self.uses = 0
         self.hit = self.missed = 0
-        self.evicted = []
 
     @property
     def holders(self):
         blocks = [block for sequence in self.running for block in sequence.blocks]
         return Counter([*blocks, *self.held.values()])
-
-    def on_evict(self, node):
-        assert self.pool.holders(node.block) == 1
-        self.evicted.append(node.key)
 
     def touch(self, paths):
         self.uses += 1
@@ -101,11 +97,10 @@ class PrefixTreeMachine(RuleBasedStateMachine):
             if not leaves:
                 break
             oldest = min(leaves, key=self.last_use.__getitem__)
-            expected.append(keys_of(oldest)[-1])
-            del self.held[oldest]
-        self.evicted.clear()
+            expected.append(self.held.pop(oldest))
+        self.freed.clear()
         assert self.tree.evict(count) == len(expected)
-        assert self.evicted == expected
+        assert self.freed == expected
 
     def chosen(self, pick):
         return self.running[pick % len(self.running)]
@@ -219,27 +214,9 @@ class PrefixTreeMachine(RuleBasedStateMachine):
     def evict_all_that_is_evictable(self):
         evictable, free = self.tree.evictable(), self.pool.num_free
         self.evict(NUM_BLOCKS)
-        assert len(self.evicted) == evictable
+        assert len(self.freed) == evictable
         assert self.pool.num_free == free + evictable
         assert self.tree.evictable() == 0
-
-    @precondition(lambda self: self.held)
-    @rule(pick=PICKS)
-    def drop(self, pick):
-        path = sorted(self.held)[pick % len(self.held)]
-        doomed = [longer for longer in self.held if longer[: len(path)] == path]
-        assert self.tree.drop([keys_of(path)[-1]]) == len(doomed)
-        for gone in doomed:
-            del self.held[gone]
-
-    @precondition(lambda self: len(self.held) > 6)
-    @rule()
-    def clear_all(self):
-        self.clear()
-
-    def clear(self):
-        assert self.tree.clear() == len(self.held)
-        self.held.clear()
 
     @invariant()
     def every_holder_is_counted(self):
@@ -253,7 +230,7 @@ class PrefixTreeMachine(RuleBasedStateMachine):
     def no_block_is_shared_and_written(self):
         for sequence in self.running:
             for block in sequence.blocks[sequence.full :]:
-                assert not self.tree.holds(block)
+                assert block not in self.held.values()
                 assert self.pool.holders(block) == 1
 
     @invariant()
@@ -282,7 +259,7 @@ class PrefixTreeMachine(RuleBasedStateMachine):
     def teardown(self):
         for sequence in list(self.running):
             self.finish(sequence)
-        self.clear()
+        self.evict(NUM_BLOCKS)
         assert self.pool.num_free == NUM_BLOCKS
 
 
