@@ -90,7 +90,8 @@ asan: $(DONE)/installed $(DONE)/test-tools ## Run the native tests under Address
 	  --config-settings cmake.define.CMAKE_CXX_FLAGS="-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	PYTHONPATH=build/asan/site:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-	  $(BIN)/python -S -m pytest tests/kernels tests/conformance tests/malformed $(PYTEST_ARGS)
+	  $(BIN)/python -S -m pytest tests/kernels tests/conformance tests/malformed \
+	  tests/unit/speculative/test_suffix_index.py $(PYTEST_ARGS)
 
 ## Checking
 
